@@ -1,0 +1,64 @@
+"""Files that are either the old version or the new one, never something in between.
+
+The new content goes to a temporary file in the same folder (the same file system, so that the rename is
+atomic), is forced to the disk, and only then takes the name: `write, fsync, rename, fsync of the folder`. A
+full disk, a crash or `kill -9` at any of these steps leaves the previous version as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from onelip.errors import OnelipError
+
+TEMPORARY_SUFFIX = ".onelip-tmp"
+
+
+class WriteError(OnelipError):
+    """A file could not be written; its name still stands for a whole file, old or (rarely) new."""
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` by a file with this content, durably, or raise `WriteError` and leave no rest behind.
+
+    After an error the old file is there as it was, but for one case: if only the last step fails (making the
+    rename durable), the new file is in place and may be lost again with the power.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+    try:
+        _write_durably(temporary, content)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise WriteError(f"cannot write {path}: {reason}; free some space or check the folder") from error
+        raise
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Delete what killed writers left in a folder; only for the one process that may write there."""
+    for leftover in folder.glob(f".*{TEMPORARY_SUFFIX}"):
+        leftover.unlink(missing_ok=True)
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        remaining = memoryview(content)
+        while remaining:  # write() may take only a part, on a nearly full disk for one
+            remaining = remaining[os.write(descriptor, remaining) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)  # without it the rename itself may be lost when the power fails
+    finally:
+        os.close(descriptor)

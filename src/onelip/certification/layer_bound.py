@@ -1,0 +1,123 @@
+"""What is proven about one layer: how far it moves points apart, where it puts zero, how much its rounding does.
+
+For a layer f, as a function in exact arithmetic of the weights that are deployed:
+
+    ||f(x) - f(y)|| <= lipschitz * ||x - y||,      ||f(0)|| <= offset,
+    ||computed f(x) - f(x)|| <= slope * ||x|| + constant   in floating-point arithmetic of a given precision.
+
+The last line holds for sums in any order, with or without fused multiply-adds and with or without gradual
+underflow: slope and constant come from gamma_n = n u / (1 - n u) of `onelip.linalg.proven`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from onelip.linalg.proven import SAFETY, UNIT_ROUNDOFF, gamma
+
+
+class Arithmetic(NamedTuple):
+    """A floating-point format: unit roundoff and smallest normal number."""
+
+    unit_roundoff: float
+    tiny: float
+
+
+FLOAT64 = Arithmetic(UNIT_ROUNDOFF[torch.float64], torch.finfo(torch.float64).tiny)
+FLOAT32 = Arithmetic(UNIT_ROUNDOFF[torch.float32], torch.finfo(torch.float32).tiny)
+
+
+class RoundingError(NamedTuple):
+    """An error of at most slope * ||x|| + constant for an input x."""
+
+    slope: float
+    constant: float
+
+
+Rounding = Callable[[Arithmetic], RoundingError]
+
+
+@dataclass(frozen=True)
+class LayerBound:
+    """Lipschitz constant, image of zero and rounding error of one layer. `rounding` is None where not known."""
+
+    lipschitz: float
+    offset: float
+    rounding: Rounding | None
+
+
+def _no_error(_: Arithmetic) -> RoundingError:
+    return RoundingError(0.0, 0.0)
+
+
+def exact_bound(lipschitz: float = 1.0) -> LayerBound:
+    """A layer that moves, selects, drops or negates entries, or inserts zeros: nothing is rounded."""
+    return LayerBound(lipschitz, 0.0, _no_error)
+
+
+def linear_bound(norm: float, magnitude: float, terms: int, outputs: int, bias_norm: float = 0.0) -> LayerBound:
+    """x -> W x + b, each output an inner product of `terms` terms plus a bias.
+
+    `norm` bounds ||W||, `magnitude` the norm of the entrywise |W|, `bias_norm` the norm of b over all `outputs`. The
+    error is at most gamma_(terms + 1) (|W| |x| + |b|) entry by entry, and the underflow of products and of inputs at
+    most 4 (terms + 1) (1 + |W|) times the smallest normal number.
+    """
+
+    def rounding(arithmetic: Arithmetic) -> RoundingError:
+        relative = gamma(terms + 1, arithmetic.unit_roundoff)
+        underflow = 4 * (terms + 1) * (1 + magnitude) * arithmetic.tiny * math.sqrt(outputs)
+        return RoundingError(relative * magnitude + underflow, relative * bias_norm + underflow)
+
+    return LayerBound(norm, bias_norm, rounding)
+
+
+def relative_bound(lipschitz: float, ulps: float, outputs: int, offset: float = 0.0) -> LayerBound:
+    """A layer whose outputs are off by at most `ulps` units of roundoff, relative to lipschitz * ||x|| + offset."""
+
+    def rounding(arithmetic: Arithmetic) -> RoundingError:
+        relative = ulps * arithmetic.unit_roundoff
+        underflow = 4 * arithmetic.tiny * math.sqrt(outputs)
+        return RoundingError(relative * lipschitz, relative * offset + underflow)
+
+    return LayerBound(lipschitz, offset, rounding)
+
+
+def compose(*layers: LayerBound) -> LayerBound:
+    """Layers one after the other: an error made early is carried on by the later Lipschitz constants."""
+    lipschitz, offset = 1.0, 0.0
+    for layer in layers:
+        lipschitz, offset = layer.lipschitz * lipschitz, layer.lipschitz * offset + layer.offset
+    known = [layer.rounding for layer in layers if layer.rounding is not None]
+
+    def rounding(arithmetic: Arithmetic) -> RoundingError:
+        size, error = RoundingError(1.0, 0.0), RoundingError(0.0, 0.0)  # of the exact activation, of the computed one
+        for layer, rounded in zip(layers, known, strict=True):
+            made = rounded(arithmetic)
+            computed = RoundingError(size.slope + error.slope, size.constant + error.constant)
+            error = RoundingError(
+                layer.lipschitz * error.slope + made.slope * computed.slope,
+                layer.lipschitz * error.constant + made.slope * computed.constant + made.constant,
+            )
+            size = RoundingError(layer.lipschitz * size.slope, layer.lipschitz * size.constant + layer.offset)
+        return RoundingError(error.slope * SAFETY, error.constant * SAFETY)
+
+    return LayerBound(lipschitz * SAFETY, offset * SAFETY, rounding if len(known) == len(layers) else None)
+
+
+def added_to_input(branch: LayerBound, lipschitz: float) -> LayerBound:
+    """x + branch(x), with a Lipschitz constant that the caller has proven; the sum is rounded once."""
+    inner = branch.rounding
+
+    def rounding(arithmetic: Arithmetic) -> RoundingError:
+        assert inner is not None
+        error, unit = inner(arithmetic), arithmetic.unit_roundoff
+        slope = error.slope * (1 + unit) + unit * (1 + branch.lipschitz)
+        constant = error.constant * (1 + unit) + unit * branch.offset
+        return RoundingError(slope * SAFETY, constant * SAFETY)
+
+    return LayerBound(lipschitz, branch.offset, None if inner is None else rounding)

@@ -1,0 +1,135 @@
+"""`onelip theory`: the complexity table of the comparison paper."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from onelip.cli import CommandInfo
+
+if TYPE_CHECKING:
+    from onelip.theory import LayerShape, TheoryRow
+
+
+@dataclass(frozen=True)
+class Theory:
+    """Print the costs of every method in symbols and for one layer.
+
+    Operations are multiply-accumulates of the forward pass; memory is the count of numbers (4 bytes each) kept for
+    the backward pass. A method has a second row where onelip computes it in another way than its authors.
+    """
+
+    b: int = 256
+    """Batch size."""
+
+    s: int = 32
+    """Height and width of the images."""
+
+    c: int = 64
+    """Channels."""
+
+    k: int = 3
+    """Height and width of the kernel."""
+
+    t: int = 10
+    """Inner iterations of the published algorithms (Bjorck, Newton, terms of a series)."""
+
+    counted: bool = False
+    """Also run onelip's layers on tensors without memory and print what was counted."""
+
+    json: bool = False
+    """Print JSON instead of tables."""
+
+    def run(self) -> int:
+        """Print the table."""
+        from onelip.theory import LayerShape
+
+        shape = LayerShape(self.b, self.s, self.c, self.k, self.t)
+        rows = _rows(shape, self.counted)
+        _print_json(shape, rows) if self.json else _print_tables(shape, rows, self.counted)
+        return 0
+
+
+def _rows(shape: LayerShape, counted: bool) -> list[tuple[TheoryRow, dict[str, float] | None]]:
+    """Rows of the table, with the counted figures on the row that describes what onelip runs."""
+    from onelip.measurement import count_layer_costs
+    from onelip.theory import costs_in_use, theory_table
+
+    rows: list[tuple[TheoryRow, dict[str, float] | None]] = []
+    for row in theory_table():
+        in_use = counted and row == costs_in_use(row.method)
+        rows.append((row, asdict(count_layer_costs(row.method, shape)) if in_use else None))
+    return rows
+
+
+def _print_json(shape: LayerShape, rows: list[tuple[TheoryRow, dict[str, float] | None]]) -> None:
+    import json
+
+    entries: list[dict[str, Any]] = []
+    for row, count in rows:
+        entry: dict[str, Any] = {"method": row.method, "source": row.source}
+        entry |= {"formulas": asdict(row.costs), "values": row.at(shape)}
+        entries.append(entry | ({"counted": count} if count else {}))
+    print(json.dumps({"shape": asdict(shape), "rows": entries}, indent=2))
+
+
+def _print_tables(
+    shape: LayerShape, rows: list[tuple[TheoryRow, dict[str, float] | None]], counted: bool
+) -> None:
+    from rich.console import Console
+
+    console = Console()
+    for part in ("input", "parameter"):
+        console.print(_symbols(part, [row for row, _ in rows]))
+    layer = f"b={shape.b} s={shape.s} c={shape.c} k={shape.k} t={shape.t}"
+    for part in ("input", "parameter"):
+        console.print(_values(part, shape, rows, counted, layer))
+
+
+def _symbols(part: str, rows: list[TheoryRow]) -> Any:
+    from rich.table import Table
+
+    from onelip.theory import pretty
+
+    table = Table(title=f"{part.capitalize()} transformation", title_justify="left")
+    for name in ("method", "by", "operations", "MACs", "memory"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        costs = row.costs
+        operations = getattr(costs, f"{part}_operations")
+        macs, memory = (pretty(getattr(costs, f"{part}_{what}")) for what in ("macs", "memory"))
+        table.add_row(row.method, row.source, operations, macs, memory)
+    return table
+
+
+def _values(
+    part: str, shape: LayerShape, rows: list[tuple[TheoryRow, dict[str, float] | None]], counted: bool, layer: str
+) -> Any:
+    from rich.table import Table
+
+    table = Table(title=f"{part.capitalize()} transformation at {layer}", title_justify="left")
+    table.add_column("method")
+    table.add_column("by")
+    for what in ("MACs", "memory"):
+        table.add_column(what, justify="right")
+        if counted:
+            table.add_column("counted", justify="right")
+    for row, count in rows:
+        cells = [row.method, row.source]
+        for what in (f"{part}_macs", f"{part}_memory"):
+            cells.append(_short(row.at(shape)[what]))
+            if counted:
+                cells.append(_short(count[what]) if count else "")
+        table.add_row(*cells)
+    return table
+
+
+def _short(value: float) -> str:
+    """Three digits and a factor: 1.21 G."""
+    for factor, sign in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g} {sign}"
+    return f"{value:.3g}" if value else "-"
+
+
+COMMAND = CommandInfo("theory", Theory)

@@ -1,0 +1,84 @@
+"""Configuration of the comparison paper's network: plain values, checked, and the sizes that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onelip.errors import InvalidInputError
+from onelip.layers import get_method
+
+WIDTHS = {"XS": 16, "S": 32, "M": 64, "L": 128}
+"""Channels after the first layer for images up to 32 x 32; each doubling of the side beyond halves them."""
+
+_SMALLEST_IMAGE = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvNetConfig:
+    """All that is needed to build a `ConvNet`; plain values only, so that it can be stored as JSON.
+
+    `size` is one of XS, S, M, L, or None for a `width` of one's own.
+    """
+
+    method: str
+    size: str | None
+    num_classes: int
+    input_size: int = 32
+    kernel_size: int = 3
+    in_channels: int = 3
+    width: int | None = None
+    activation: str = "maxmin"
+    padding_mode: str = "circular"
+    init: str = "auto"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "method", get_method(self.method).key)
+        self._check_types()
+        self._check_size()
+        if self.input_size < _SMALLEST_IMAGE or self.input_size & (self.input_size - 1):
+            raise InvalidInputError(
+                f"input_size={self.input_size} is not supported, use a power of two of at least {_SMALLEST_IMAGE}"
+            )
+        if self.channels < 2 or self.channels % 2 or self.channels < self.in_channels:
+            raise InvalidInputError(
+                f"a width of {self.channels} is not supported, use an even number, not below "
+                f"in_channels={self.in_channels}"
+            )
+        if self.num_classes > self.features:
+            raise InvalidInputError(
+                f"num_classes={self.num_classes} is not supported, this network has 1 to {self.features} outputs"
+            )
+
+    def _check_types(self) -> None:
+        for name in ("num_classes", "input_size", "kernel_size", "in_channels"):
+            number = getattr(self, name)
+            if type(number) is not int or number < 1:
+                raise InvalidInputError(f"{name}={number!r} must be a positive integer")
+        if self.width is not None and type(self.width) is not int:
+            raise InvalidInputError(f"width={self.width!r} must be an integer or None")
+
+    def _check_size(self) -> None:
+        if (self.size is None) == (self.width is None):
+            raise InvalidInputError("pass either a size or a width: size=None with width=..., or a size alone")
+        if self.size is not None:
+            object.__setattr__(self, "size", self.size.upper())
+            if self.size not in WIDTHS:
+                raise InvalidInputError(f"size={self.size!r} is not known, use one of {', '.join(WIDTHS)}")
+
+    @property
+    def channels(self) -> int:
+        """Channels after the first layer, the paper's w."""
+        if self.width is not None:
+            return self.width
+        assert self.size is not None
+        return WIDTHS[self.size] // max(1, self.input_size // 32)
+
+    @property
+    def num_blocks(self) -> int:
+        """Each block halves the side of the image, the last one to 1."""
+        return self.input_size.bit_length() - 1
+
+    @property
+    def features(self) -> int:
+        """Inputs and outputs of the last layer."""
+        return self.channels << self.num_blocks

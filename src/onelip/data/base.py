@@ -1,0 +1,93 @@
+"""What a data set is: uint8 images (N, 3, H, W), int64 labels, class names, and constants that belong to it.
+
+The channel means are constants of the data set, not of the split at hand, so that a model sees the same inputs
+whichever part it is trained on. Nothing is divided by a standard deviation: that would multiply the Lipschitz
+constant of the pipeline by 1 / min(std), and every certified radius would be wrong by that factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from onelip.errors import InvalidInputError, OnelipError
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with (what is done, units done so far, units in total or None if not known)."""
+
+AugmentationName = Literal["none", "crop-flip", "randaugment"]
+
+
+def silent(stage: str, done: int, total: int | None) -> None:
+    """The progress callback that shows nothing."""
+
+
+class DataError(OnelipError):
+    """Data that is missing, cannot be fetched or cannot be stored; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What is known of a data set without reading it: enough to build a model for it."""
+
+    name: str
+    title: str
+    num_classes: int
+    image_size: int
+    train_size: int
+    test_size: int
+    mean: tuple[float, float, float]
+    """Mean of each colour channel over the official training set, on the scale [0, 1]."""
+    augmentation: AugmentationName
+    """The augmentation that the paper trains with on this data set."""
+    channels: int = 3
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images and labels of the official training and test sets, in the official order."""
+
+    info: DatasetInfo
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    class_names: tuple[str, ...]
+    note: str = ""
+    """How it was obtained, and what is missing if it is not complete."""
+
+    def __post_init__(self) -> None:
+        size, classes = self.info.image_size, self.info.num_classes
+        for images, labels in ((self.train_images, self.train_labels), (self.test_images, self.test_labels)):
+            if images.dtype != torch.uint8 or images.shape[1:] != (self.info.channels, size, size):
+                raise InvalidInputError(
+                    f"{self.name}: images must be uint8 (N, {self.info.channels}, {size}, {size}), "
+                    f"got {images.dtype} {tuple(images.shape)}"
+                )
+            if labels.dtype != torch.int64 or labels.shape != images.shape[:1] or not len(labels):
+                raise InvalidInputError(f"{self.name}: needs one int64 label per image and at least one image")
+            if int(labels.min()) < 0 or int(labels.max()) >= classes:
+                raise InvalidInputError(f"{self.name}: labels must lie in 0..{classes - 1}")
+        if len(self.class_names) != classes:
+            raise InvalidInputError(f"{self.name}: needs {classes} class names, got {len(self.class_names)}")
+
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+        return self.info.name
+
+    def to(self, device: torch.device | str) -> Dataset:
+        """The same data set with its tensors on a device."""
+        return Dataset(
+            self.info,
+            self.train_images.to(device),
+            self.train_labels.to(device),
+            self.test_images.to(device),
+            self.test_labels.to(device),
+            self.class_names,
+            self.note,
+        )

@@ -1,0 +1,78 @@
+"""Fused copies of whole models: no parameter transformation left, ready for deployment and `torch.export`.
+
+    fused = fuse(ConvNet("bcop", "XS", 10))     # plain nn.Conv2d and nn.Linear where the method allows it
+
+Layers that act in the frequency domain are fused for one image size, namely the one they see in a forward
+pass on an image of `input_shape`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from onelip.errors import InvalidInputError
+from onelip.layers.base import LipschitzLayer
+from onelip.layers.shapes import LipschitzConv2d
+from onelip.linalg.fourier import Size
+
+
+def fuse(model: nn.Module, input_shape: Sequence[int] | None = None) -> nn.Module:
+    """A copy of `model` in evaluation mode where every `LipschitzLayer` is replaced by `layer.fuse(size)`.
+
+    `input_shape` is that of one input without the batch, such as (3, 32, 32); by default `model.input_shape`
+    if there is one. Without either, only layers that do not depend on the image size can be fused. Outputs
+    equal those of `model.eval()`; what is left of the parameters is frozen, except those of other modules.
+    """
+    fused = copy.deepcopy(model).eval()
+    shape = getattr(model, "input_shape", None) if input_shape is None else input_shape
+    sizes = {} if shape is None else _sizes_seen(fused, tuple(shape))
+    if isinstance(fused, LipschitzLayer):
+        return _fused_layer(fused, "the model", sizes)
+    replacements: dict[LipschitzLayer, nn.Module] = {}
+    # A layer that occurs under several names is replaced by one fused layer under all of them.
+    for name, module in list(fused.named_modules(remove_duplicate=False)):
+        if isinstance(module, LipschitzLayer):
+            if module not in replacements:
+                replacements[module] = _fused_layer(module, name, sizes)
+            fused.set_submodule(name, replacements[module])
+    return fused
+
+
+def _fused_layer(layer: LipschitzLayer, name: str, sizes: dict[nn.Module, set[Size]]) -> nn.Module:
+    seen = sorted(sizes.get(layer, ()))
+    if len(seen) > 1:
+        raise InvalidInputError(
+            f"{name} is used on images of several sizes ({', '.join(f'{h} x {w}' for h, w in seen)}): "
+            "a layer is fused for one size, use one layer for each"
+        )
+    if not seen and layer.size_dependent:
+        raise InvalidInputError(
+            f"{name} ({type(layer).__name__}) can only be fused for a known image size: "
+            "pass input_shape=(channels, height, width) of an input that reaches it"
+        )
+    return layer.fuse(seen[0] if seen else None)
+
+
+def _sizes_seen(model: nn.Module, input_shape: tuple[int, ...]) -> dict[nn.Module, set[Size]]:
+    """Height and width of the inputs of every convolution in a forward pass on zeros."""
+    sizes: dict[nn.Module, set[Size]] = {}
+
+    def record(layer: nn.Module, arguments: tuple[Any, ...]) -> None:
+        height, width = arguments[0].shape[-2:]
+        sizes.setdefault(layer, set()).add((int(height), int(width)))
+
+    layers = [module for module in model.modules() if isinstance(module, LipschitzConv2d)]
+    handles = [layer.register_forward_pre_hook(record) for layer in layers]
+    reference = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    try:
+        with torch.no_grad():
+            model(reference.new_zeros((1, *input_shape)))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return sizes

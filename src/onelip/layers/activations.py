@@ -1,0 +1,197 @@
+"""Activations that keep distances from growing and the norm of every gradient as it is.
+
+Where they are differentiable, their Jacobians are orthogonal: permutations (MaxMin, GroupSort), reflections
+(Householder), signs (Abs). ReLU has constant 1 too, but it loses the gradient wherever it cuts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from onelip.errors import InvalidInputError
+
+
+class MaxMin(nn.Module):
+    """(x_j, x_{j+c/2}) -> (max, min) along `dim`: the first half of the c outputs are maxima, the rest minima.
+
+    Anil, Lucas, Grosse: "Sorting out Lipschitz function approximation" (2019). Where a pair is equal, its
+    gradient passes straight through: a permutation, as everywhere else. Any number of derivatives can be taken.
+    """
+
+    lipschitz_constant: ClassVar[float] = 1.0
+
+    def __init__(self, dim: int = 1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sort every pair; shape and memory layout are those of x."""
+        _check_groups(self, x, self.dim, 2)
+        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+            return _max_min(x, self.dim)
+        return _MaxMinFunction.apply(x, self.dim)  # pyright: ignore[reportReturnType]
+
+    def extra_repr(self) -> str:
+        """The argument."""
+        return f"dim={self.dim}"
+
+
+def _halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    half = x.shape[dim] // 2
+    return x.narrow(dim, 0, half), x.narrow(dim, half, half)
+
+
+def _max_min(x: Tensor, dim: int) -> Tensor:
+    """The definition in plain operations: for compilers, which fuse it, and for torch.func.
+
+    `where` rather than `maximum`, whose gradient at a tie is the mean of both: that shrinks it.
+    """
+    first, second = _halves(x, dim)
+    keep = first >= second
+    return torch.cat([torch.where(keep, first, second), torch.where(keep, second, first)], dim)
+
+
+class _MaxMinFunction(torch.autograd.Function):
+    """Maxima and minima written into one output in the layout of the input; only a mask is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
+        first, second = _halves(x, dim)
+        y = torch.empty_like(x)
+        larger, smaller = _halves(y, dim)
+        torch.maximum(first, second, out=larger)
+        torch.minimum(first, second, out=smaller)
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(first >= second)
+            ctx.dim = dim
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        (keep,) = ctx.saved_tensors
+        return _SwapFunction.apply(grad_outputs[0], keep, ctx.dim), None
+
+
+class _SwapFunction(torch.autograd.Function):
+    """Exchange the halves of x where `keep` is false: symmetric, hence its own backward.
+
+    `lerp` with weights 0 and 1 is exact and, on a CPU, twice as fast as `where`, which is not vectorised.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, keep: Tensor, dim: int) -> Tensor:
+        first, second = _halves(x, dim)
+        y = torch.empty_like(x)
+        out_first, out_second = _halves(y, dim)
+        weight = keep.to(x.dtype)
+        torch.lerp(second, first, weight, out=out_first)
+        torch.lerp(first, second, weight, out=out_second)
+        ctx.save_for_backward(keep)
+        ctx.dim = dim
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        (keep,) = ctx.saved_tensors
+        return _SwapFunction.apply(grad_outputs[0], keep, ctx.dim), None, None
+
+
+class GroupSort(nn.Module):
+    """Sort groups of `group_size` channels in descending order: the m-th largest of all groups, then the next.
+
+    With n groups, group j holds the channels j, j + n, j + 2n, ..., so that group_size=2 is MaxMin. Anil,
+    Lucas, Grosse: "Sorting out Lipschitz function approximation" (2019).
+    """
+
+    lipschitz_constant: ClassVar[float] = 1.0
+
+    def __init__(self, group_size: int, dim: int = 1) -> None:
+        super().__init__()
+        if not isinstance(group_size, int) or group_size < 2:
+            raise InvalidInputError(f"GroupSort: group_size={group_size!r} must be an integer of at least 2")
+        self.group_size, self.dim = group_size, dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sort every group."""
+        _check_groups(self, x, self.dim, self.group_size)
+        dim = self.dim % x.dim()
+        groups = x.unflatten(dim, (self.group_size, x.shape[dim] // self.group_size))
+        return torch.sort(groups, dim=dim, descending=True).values.flatten(dim, dim + 1)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"{self.group_size}, dim={self.dim}"
+
+
+class Householder(nn.Module):
+    """Reflect the pair (x_j, x_{j+c/2}) if it lies on one side of a learned line through 0.
+
+    With an angle t for each pair, the line is spanned by (cos t/2, sin t/2):
+
+        (x, y) -> (x, y)                                    if x sin(t/2) >= y cos(t/2)
+        (x, y) -> (x cos t + y sin t, x sin t - y cos t)    otherwise
+
+    Points of the line are their own reflections, so the map is continuous. t = pi/2, the start, is MaxMin.
+    Singla, Singla, Feizi: "Improved deterministic l2 robustness on CIFAR-10 and CIFAR-100" (2022).
+    """
+
+    lipschitz_constant: ClassVar[float] = 1.0
+
+    def __init__(
+        self,
+        channels: int,
+        dim: int = 1,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(channels, int) or channels < 2 or channels % 2:
+            raise InvalidInputError(f"Householder: channels={channels!r} must be a positive even integer")
+        self.channels, self.dim = channels, dim
+        self.angle = nn.Parameter(torch.empty(channels // 2, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start as MaxMin."""
+        nn.init.constant_(self.angle, math.pi / 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Reflect the pairs on the one side of their lines."""
+        if x.shape[self.dim] != self.channels:
+            raise InvalidInputError(
+                f"Householder({self.channels}) got an input of {x.shape[self.dim]} channels in dimension {self.dim}"
+            )
+        angle = self.angle.reshape(-1, *[1] * (x.dim() - 1 - self.dim % x.dim()))
+        first, second = _halves(x, self.dim)
+        keep = first * torch.sin(angle / 2) >= second * torch.cos(angle / 2)
+        cos, sin = torch.cos(angle), torch.sin(angle)
+        out_first = torch.where(keep, first, first * cos + second * sin)
+        out_second = torch.where(keep, second, first * sin - second * cos)
+        # Lower-precision inputs are reflected in the precision of the angles, then rounded once.
+        return torch.cat([out_first, out_second], self.dim).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"{self.channels}, dim={self.dim}"
+
+
+class Abs(nn.Module):
+    """x -> |x|."""
+
+    lipschitz_constant: ClassVar[float] = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The absolute value of every entry."""
+        return x.abs()
+
+
+def _check_groups(module: nn.Module, x: Tensor, dim: int, group_size: int) -> None:
+    if x.shape[dim] % group_size:
+        raise InvalidInputError(
+            f"{type(module).__name__} needs a multiple of {group_size} channels in dimension {dim}, got {x.shape[dim]}"
+        )

@@ -1,0 +1,153 @@
+"""The contract of every layer: a parameter transformation, an input transformation, and a cache between them.
+
+The split is that of the comparison paper. `transform` maps parameters to what the input transformation
+needs and never sees the input (at most its height and width); `apply_to` maps an input and the transformed
+parameters to the output. In evaluation mode the transformed parameters are kept until a parameter changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from onelip.errors import InvalidInputError
+from onelip.linalg.fourier import Size
+
+Transformed = dict[str, Tensor]
+
+_SIZES_KEPT = 4
+"""Input sizes for which a size-dependent layer keeps its transformed parameters at once."""
+
+
+class _CacheEntry(NamedTuple):
+    stamp: tuple[Any, ...]
+    transformed: Transformed
+
+
+class LipschitzLayer(nn.Module, ABC):
+    """A layer whose Lipschitz constant is at most 1 for every value of its parameters.
+
+    A method implements `transform_tensors` and `apply_to`; caching, precision and fusing build on these.
+    (`nn.Module.apply` already means something else in torch, hence the name `apply_to`.)
+    """
+
+    size_dependent: bool = False
+    """Whether the transformed parameters depend on the height and width of the input."""
+
+    bias: nn.Parameter | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cache: dict[Size | None, _CacheEntry] = {}
+
+    @abstractmethod
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Parameters and buffers by name -> what the input transformation needs.
+
+        A pure and differentiable function of `tensors`, which may all carry one leading dimension: equal
+        layers can then be transformed as one batch. `size` is the size that the core of the layer acts on.
+        """
+
+    @abstractmethod
+    def apply_to(self, x: Tensor, transformed: Transformed) -> Tensor:
+        """The input transformation: the output of the layer for x, given the transformed parameters."""
+
+    @abstractmethod
+    def fuse(self, input_size: Size | None = None) -> nn.Module:
+        """Plain modules with the same outputs and no parameter transformation, detached from this layer."""
+
+    def tensors_to_transform(self) -> dict[str, Tensor]:
+        """All parameters and buffers of this layer but the bias, which the input transformation adds as it is."""
+        tensors = [*self.named_parameters(recurse=False), *self.named_buffers(recurse=False)]
+        return {name: tensor for name, tensor in tensors if name != "bias"}
+
+    def core_size(self, input_size: Size | None) -> Size | None:
+        """The size that the transformed parameters depend on, or None where they depend on none."""
+        if not self.size_dependent:
+            return None
+        if input_size is None:
+            raise InvalidInputError(
+                f"the parameters of {type(self).__name__} are transformed for one image size: "
+                "pass input_size=(height, width), or evaluate the layer on one size first"
+            )
+        return int(input_size[0]), int(input_size[1])
+
+    def transform(self, input_size: Size | None = None) -> Transformed:
+        """The parameter transformation for one input size, differentiable and never cached.
+
+        It runs in float32 or better whatever the autocast state, and returns the dtype of the parameters.
+        """
+        return self._transform_core(self.core_size(input_size))
+
+    def _transform_core(self, size: Size | None) -> Transformed:
+        tensors = self.tensors_to_transform()
+        reference = next(iter(tensors.values()))
+        with _no_autocast(reference.device):
+            wide = {name: _at_least_float32(tensor) for name, tensor in tensors.items()}
+            transformed = self.transform_tensors(wide, size)
+        return {name: tensor.to(reference.dtype) for name, tensor in transformed.items()}
+
+    def transformed(self, input_size: Size | None = None) -> Transformed:
+        """The transformed parameters: computed anew in training, kept in evaluation while nothing changes.
+
+        Kept ones are filled without gradients: in evaluation mode, gradients reach the input only.
+        """
+        if self.training or not self._is_cacheable():
+            return self.transform(input_size)
+        key = self.core_size(input_size)
+        entry = self._cache.get(key)
+        if torch.compiler.is_compiling():
+            return self.transform(input_size) if entry is None else entry.transformed
+        stamp = self._stamp()
+        if entry is None or entry.stamp != stamp:
+            with torch.inference_mode(False), torch.no_grad():
+                entry = _CacheEntry(stamp, self.transform(input_size))
+            while len(self._cache) >= _SIZES_KEPT:
+                self._cache.pop(next(iter(self._cache)))
+            self._cache[key] = entry
+        return entry.transformed
+
+    def _is_cacheable(self) -> bool:
+        # functional_call and torch.func put other tensors in the place of parameters: those want gradients.
+        # Parameters made in inference mode have no version counter to tell when they change.
+        parameters = self._parameters.values()
+        return all(p is None or (isinstance(p, nn.Parameter) and not p.is_inference()) for p in parameters)
+
+    def _stamp(self) -> tuple[Any, ...]:
+        """Changes whenever a parameter or buffer is written to, replaced, or given other data."""
+        tensors = self.tensors_to_transform().values()
+        return tuple((id(t), t._version, t.untyped_storage()._cdata) for t in tensors)
+
+    def _drop_cache(self) -> None:
+        self._cache = {}
+
+    def train(self, mode: bool = True) -> LipschitzLayer:
+        """Switch between training and evaluation; either way the kept transformation is dropped."""
+        self._drop_cache()
+        return super().train(mode)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self._drop_cache()
+        return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._drop_cache()
+        super()._load_from_state_dict(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cache": {}}
+
+
+def _no_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    if device.type == "meta":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, enabled=False)
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

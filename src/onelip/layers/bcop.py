@@ -1,0 +1,120 @@
+"""BCOP: block convolution orthogonal parameterisation (Li et al., 2019).
+
+For a symmetric projection P, the 1-D kernel [P, I - P] is orthogonal: at the frequency z its matrix P + (I - P) z
+is unitary. Products of k - 1 vertical and k - 1 horizontal ones, with an orthogonal matrix H, give an orthogonal
+k x k convolution. Each P = R R^T has half rank, R with c x c/2 orthonormal columns, so that there are k c^2
+parameters. Where R is only nearly orthonormal, its norm is below 1, P has eigenvalues p in [0, 1], and
+|p + (1 - p) z| <= 1: the layer stays 1-Lipschitz. For in != out, H has orthonormal rows or columns, and the
+projections act on the side with fewer channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onelip.layers.base import Transformed
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.initialisation import initialise
+from onelip.layers.spatial import KernelConv2d, MatrixLinear
+from onelip.linalg.fourier import Size
+from onelip.linalg.polar import polar_factor
+
+
+def projection_kernel(factors: Tensor) -> Tensor:
+    """Block product of [P, I - P], alternately vertical and horizontal: (..., 2m, c, c/2) to (..., m+1, m+1, c, c).
+
+    One product per factor: X (I - P) = X - X P.
+    """
+    projections = factors @ factors.mT
+    channels = factors.shape[-2]
+    identity = torch.eye(channels, dtype=factors.dtype, device=factors.device)
+    kernel = identity.expand(*factors.shape[:-3], 1, 1, channels, channels)
+    for index in range(factors.shape[-3]):
+        first = kernel @ projections[..., index, None, None, :, :]
+        grow = (0, 0, 0, 0, 0, 0, 0, 1) if index % 2 == 0 else (0, 0, 0, 0, 0, 1)
+        shift = (0, 0, 0, 0, 0, 0, 1, 0) if index % 2 == 0 else (0, 0, 0, 0, 1, 0)
+        kernel = F.pad(first, grow) + F.pad(kernel - first, shift)
+    return kernel
+
+
+class BCOPConv2d(KernelConv2d):
+    """Convolution with a kernel built from one orthogonal matrix and 2 (k - 1) half-rank projections."""
+
+    initialisations = ("auto", "orthogonal", "xavier", "normal", "uniform")
+
+    factors: nn.Parameter | None
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """The matrix H."""
+        return self.core_out, self.core_in
+
+    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
+        """H, the factors R of the projections (none for 1 x 1 kernels), and the bias."""
+        super().create_parameters(bias, factory)
+        channels = min(self.core_in, self.core_out)
+        shape = 2 * (self.kernel_size[0] - 1), channels, channels // 2
+        empty = shape[0] == 0 or shape[2] == 0
+        self.register_parameter("factors", None if empty else nn.Parameter(torch.empty(shape, **factory)))
+
+    def reset_parameters(self) -> None:
+        """Draw all matrices as `init` says."""
+        super().reset_parameters()
+        if self.factors is not None:
+            for factor in self.factors:
+                initialise(factor, self.default_init() if self.init == "auto" else self.init)
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Orthogonalise, then multiply out."""
+        matrix = polar_factor(tensors["weight"])[..., None, None, :, :]
+        if "factors" in tensors:
+            blocks = projection_kernel(polar_factor(tensors["factors"]))
+            matrix = blocks @ matrix if self.core_out < self.core_in else matrix @ blocks
+            return {"kernel": matrix.movedim((-4, -3), (-2, -1))}
+        pad = self.kernel_size[0] // 2
+        return {"kernel": F.pad(matrix.movedim((-4, -3), (-2, -1)), (pad, pad, pad, pad))}
+
+
+class BCOPLinear(MatrixLinear):
+    """Linear layer with an orthogonal matrix: BCOP with one tap."""
+
+    initialisations = BCOPConv2d.initialisations
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Polar factor."""
+        return {"matrix": polar_factor(tensors["weight"])}
+
+
+METHOD = MethodInfo(
+    key="bcop",
+    title="BCOP",
+    paper="Preventing Gradient Attenuation in Lipschitz Constrained Convolutional Networks",
+    year=2019,
+    link="https://arxiv.org/abs/1911.00937",
+    guarantee="orthogonal",
+    linear=True,
+    conv=BCOPConv2d,
+    linear_layer=BCOPLinear,
+    learning_rate=0.007,
+    published=Complexity(
+        input_operations="CONV",
+        input_macs="b*s**2*c**2*k**2",
+        input_memory="b*s**2*c",
+        parameter_operations="BnB & MMs",
+        parameter_macs="c**3*k*t + c**3*k**3",
+        parameter_memory="c**2*k*t + c**2*k**3",
+    ),
+    ours=Complexity(
+        input_operations="CONV",
+        input_macs="b*s**2*c**2*k**2",
+        input_memory="b*s**2*c",
+        parameter_operations="minimax polar iteration with implicit backward & MMs",
+        parameter_macs="3*c**3*k*t + c**3*k**3",
+        parameter_memory="3*c**2*k + c**2*k**3",
+    ),
+)

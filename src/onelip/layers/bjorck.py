@@ -1,0 +1,72 @@
+"""Bjorck and Bowie: the closest orthogonal matrix, by iteration (1971; as a layer: Anil et al., 2019).
+
+The matrix is first rescaled by AOL, which makes its norm at most 1 for sure, and then replaced by its polar
+factor U: all singular values become 1. A kernel is unrolled to out x (in k k); every pixel stands in k * k
+patches, so the convolution has norm at most k ||U||, and the kernel is divided by k. Exact for k = 1, a valid
+but loose bound otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from onelip.layers.base import Transformed
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.spatial import KernelConv2d, MatrixLinear
+from onelip.linalg.fourier import Size
+from onelip.linalg.polar import polar_factor
+from onelip.linalg.rescaling import aol_scale
+
+
+def orthogonalise(matrix: Tensor) -> Tensor:
+    """Polar factor of the AOL-rescaled matrix."""
+    return polar_factor(matrix * aol_scale(matrix)[..., None, :])
+
+
+class BjorckConv2d(KernelConv2d):
+    """Convolution with an orthogonalised unrolled kernel, divided by its side."""
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Orthogonalise the out x (in k k) matrix, divide by k."""
+        kernel = tensors["weight"]
+        return {"kernel": orthogonalise(kernel.flatten(-3)).reshape(kernel.shape) / self.kernel_size[0]}
+
+
+class BjorckLinear(MatrixLinear):
+    """Linear layer with an orthogonal matrix."""
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Orthogonalise."""
+        return {"matrix": orthogonalise(tensors["weight"])}
+
+
+METHOD = MethodInfo(
+    key="bjorck",
+    title="Bjorck & Bowie",
+    paper="Sorting Out Lipschitz Function Approximation",
+    year=2019,
+    link="https://arxiv.org/abs/1811.05381",
+    guarantee="bounded",
+    linear=True,
+    conv=BjorckConv2d,
+    linear_layer=BjorckLinear,
+    learning_rate=0.02,
+    published=Complexity(
+        input_operations="CONV",
+        input_macs="b*s**2*c**2*k**2",
+        input_memory="b*s**2*c",
+        parameter_operations="BnB",
+        parameter_macs="2*c**3*k**2*t",
+        parameter_memory="2*c**2*k**2*t",
+    ),
+    ours=Complexity(
+        input_operations="CONV",
+        input_macs="b*s**2*c**2*k**2",
+        input_memory="b*s**2*c",
+        parameter_operations="minimax polar iteration, implicit backward",
+        parameter_macs="2*c**3*k**2*t",
+        parameter_memory="3*c**2*k**2",
+    ),
+)

@@ -1,0 +1,98 @@
+"""Cayley: orthogonal convolutions by the Cayley transform at every frequency (Trockman and Kolter, 2021).
+
+Q = (I - A)(I + A)^(-1) is unitary for skew-Hermitian A, because (I - A) and (I + A) commute and are each other's
+conjugate transpose. A rectangular kernel [U; V] uses A = U - U^H + V^H V. The kernel is normalised and multiplied
+by a learnable scale alpha, which starts at the kernel's own norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onelip.layers.base import Transformed
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.shapes import ParametrisedLayer
+from onelip.layers.spatial import MatrixLinear
+from onelip.layers.spectral_conv import SpectralConv2d
+from onelip.linalg.fourier import Size, kernel_to_frequency
+from onelip.linalg.orthogonal import cayley
+from onelip.linalg.spectral import frobenius_norm
+
+
+class _ScaledWeight(ParametrisedLayer):
+    """A weight that is used as alpha W / ||W||_F: its size and its direction are learnt apart."""
+
+    alpha: nn.Parameter
+
+    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
+        """Weight, bias and the scale alpha."""
+        super().create_parameters(bias, factory)
+        self.alpha = nn.Parameter(torch.empty((), **factory))
+
+    def default_init(self) -> str:
+        """As in the original: torch's default for convolutions."""
+        return "uniform"
+
+    def reset_parameters(self) -> None:
+        """Draw the weight; alpha starts at its norm."""
+        super().reset_parameters()
+        with torch.no_grad():
+            self.alpha.copy_(self.weight.norm())
+
+
+def scaled(tensors: Mapping[str, Tensor], dims: int) -> Tensor:
+    """alpha W / ||W||_F for a weight of `dims` dimensions after the leading ones; zero stays zero."""
+    weight = tensors["weight"]
+    norm = frobenius_norm(weight.flatten(-dims)[..., None])
+    factor = torch.where(norm > 0, tensors["alpha"] / norm.clamp_min(torch.finfo(norm.dtype).tiny), 0)
+    return weight * factor.reshape(factor.shape + (1,) * dims)
+
+
+class CayleyConv2d(_ScaledWeight, SpectralConv2d):
+    """Convolution with the Cayley transform of its kernel at every frequency."""
+
+    def frequency_matrices(self, tensors: Mapping[str, Tensor], torus: Size) -> Tensor:
+        """Cayley transforms."""
+        return cayley(kernel_to_frequency(scaled(tensors, 4), torus))
+
+
+class CayleyLinear(_ScaledWeight, MatrixLinear):
+    """Linear layer with the Cayley transform of its matrix."""
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Cayley transform."""
+        return {"matrix": cayley(scaled(tensors, 2))}
+
+
+METHOD = MethodInfo(
+    key="cayley",
+    title="Cayley",
+    paper="Orthogonalizing Convolutional Layers with the Cayley Transform",
+    year=2021,
+    link="https://arxiv.org/abs/2104.07167",
+    guarantee="orthogonal",
+    linear=True,
+    conv=CayleyConv2d,
+    linear_layer=CayleyLinear,
+    learning_rate=0.02,
+    published=Complexity(
+        input_operations="FFTs & MVs",
+        input_macs="b*s**2*c**2",
+        input_memory="5*b*s**2*c/2",
+        parameter_operations="FFTs & INVs",
+        parameter_macs="s**2*c**3",
+        parameter_memory="3*s**2*c**2/2",
+    ),
+    ours=Complexity(
+        input_operations="real DFTs & MVs",
+        input_macs="2*b*s**2*c**2 + 6*b*s**3*c",
+        input_memory="2*b*s**2*c",
+        parameter_operations="real DFT & solves",
+        parameter_macs="8*s**2*c**3/3",
+        parameter_memory="3*s**2*c**2",
+    ),
+)

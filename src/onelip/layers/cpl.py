@@ -1,0 +1,187 @@
+"""CPL: the convex potential layer (Meunier et al., 2022).
+
+l(x) = x - (2 / ||W||^2) W^T relu(W x + b) is a gradient step on a convex potential: its Jacobian
+I - (2 / ||W||^2) W^T J W with 0 <= J <= I has its eigenvalues in [-1, 1].
+
+In training ||W|| is estimated from below by one warm-started power iteration per frequency. In evaluation it is the
+proven upper bound of a Gram iteration on the true torus, so that what is certified is 1-Lipschitz for sure.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onelip.layers.base import Transformed
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.residual import ResidualConv2d, ResidualLinear
+from onelip.layers.shapes import ParametrisedLayer
+from onelip.linalg.fourier import Size, frequency_matrix_at, half_width, kernel_to_frequency
+from onelip.linalg.spectral import conv_norm_bound, gram_norm_bound, power_iteration
+
+GRID = 16
+"""Power vectors are kept for the frequencies of a 16 x 16 torus; those of 1, 2, 4 and 8 are among them."""
+
+WARM_UP = 20
+"""Power iterations when weights are drawn, so that the first training step starts from a fair estimate."""
+
+GRAM_ITERATIONS = 7
+
+
+class _PowerVectors(ParametrisedLayer):
+    """A layer with the warm start of its power iterations as a buffer of fixed size, saved with the weights."""
+
+    power_vectors: Tensor
+
+    @property
+    @abstractmethod
+    def power_shape(self) -> tuple[int, ...]:
+        """Shape of the power vectors."""
+
+    @abstractmethod
+    def iterate(self, tensors: Mapping[str, Tensor], iterations: int) -> tuple[Tensor, Tensor]:
+        """Estimates of the norms after some power iterations, and the new power vectors."""
+
+    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
+        """Weight, bias and power vectors."""
+        super().create_parameters(bias, factory)
+        self.register_buffer("power_vectors", torch.empty(self.power_shape, **factory))
+
+    def reset_parameters(self) -> None:
+        """Draw new weights and bring the power vectors in line with them."""
+        super().reset_parameters()
+        nn.init.normal_(self.power_vectors)
+        with torch.no_grad():
+            self.power_vectors.copy_(self.iterate(self.tensors_to_transform(), WARM_UP)[1])
+
+    def transformed(self, input_size: Size | None = None) -> Transformed:
+        """As in every layer; in training the power vectors move on."""
+        transformed = super().transformed(input_size)
+        if self.training:
+            vectors = transformed.pop("power_vectors")
+            with torch.no_grad():
+                self.power_vectors.copy_(vectors)
+        return transformed
+
+
+def residual_scale(norm: Tensor, channels: int) -> Tensor:
+    """2 / norm^2 for every hidden unit; a zero weight has no residual branch."""
+    limits = torch.finfo(norm.dtype)
+    square = norm.square()
+    usable = (square > limits.tiny) & (square < limits.max)
+    scale = torch.where(usable, 2 / torch.where(usable, square, 1), 0)
+    return scale[..., None].expand(*scale.shape, channels)
+
+
+class CPLConv2d(_PowerVectors, ResidualConv2d):
+    """Convolutional convex potential layer."""
+
+    size_dependent = True
+
+    @property
+    def grid(self) -> Size:
+        """Torus whose frequencies have power vectors; a 1 x 1 kernel is the same at all of them."""
+        return (GRID, GRID) if self.kernel_size[0] > 1 else (1, 1)
+
+    @property
+    def power_shape(self) -> tuple[int, ...]:
+        """Real and imaginary parts of one vector per frequency of the grid."""
+        return 2, self.grid[0] * half_width(self.grid[1]), self.core_in
+
+    def iterate(self, tensors: Mapping[str, Tensor], iterations: int) -> tuple[Tensor, Tensor]:
+        """One batch of power iterations over the frequencies of the grid."""
+        matrices = kernel_to_frequency(tensors["weight"], self.grid).flatten(-4, -3)
+        vectors = torch.complex(*tensors["power_vectors"].unbind(-3))
+        sigma, vectors = power_iteration(matrices, vectors, iterations)
+        return sigma, torch.stack([vectors.real, vectors.imag], dim=-3)
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Kernel and 2 / ||W||^2: estimated in training, proven in evaluation."""
+        assert size is not None
+        kernel = tensors["weight"]
+        if not self.training:
+            norm = conv_norm_bound(kernel, size, self.padding_mode, GRAM_ITERATIONS)
+            return {"kernel": kernel, "scale": residual_scale(norm, self.core_out)}
+        with torch.no_grad():
+            sigma, vectors = self.iterate(tensors, 1)
+        norm = self._estimate(kernel, sigma, vectors, size)
+        return {"kernel": kernel, "scale": residual_scale(norm, self.core_out), "power_vectors": vectors}
+
+    def _estimate(self, kernel: Tensor, sigma: Tensor, vectors: Tensor, size: Size) -> Tensor:
+        """||K^(f) v_f|| at the frequency f, among those of the image's torus, where it is largest.
+
+        Differentiable in the kernel, with f and v_f held fixed; no other frequency needs a gradient.
+        """
+        on_torus = _frequencies_of(self.grid, size, sigma.device)
+        best = sigma.masked_fill(~on_torus, -1.0).argmax(-1)
+        width = half_width(self.grid[1])
+        row = torch.div(best, width, rounding_mode="floor").to(kernel.dtype) / self.grid[0]
+        column = (best % width).to(kernel.dtype) / self.grid[1]
+        index = best[..., None, None, None].expand(*best.shape, 2, 1, vectors.shape[-1])
+        vector = torch.complex(*vectors.gather(-2, index).squeeze(-2).unbind(-2))
+        return power_iteration(frequency_matrix_at(kernel, row, column), vector, 0)[0]
+
+
+def _frequencies_of(grid: Size, size: Size, device: torch.device) -> Tensor:
+    """Which frequencies of the grid belong to the torus of this size; all of them where it is no part of the grid."""
+    row_step, column_step = (n // m if n % m == 0 else 1 for n, m in zip(grid, size, strict=True))
+    rows = torch.arange(grid[0], device=device) % row_step == 0
+    columns = torch.arange(half_width(grid[1]), device=device) % column_step == 0
+    return (rows[:, None] & columns).flatten()
+
+
+class CPLLinear(_PowerVectors, ResidualLinear):
+    """Fully connected convex potential layer."""
+
+    @property
+    def power_shape(self) -> tuple[int, ...]:
+        """One vector."""
+        return (self.core_in,)
+
+    def iterate(self, tensors: Mapping[str, Tensor], iterations: int) -> tuple[Tensor, Tensor]:
+        """Power iterations on the matrix."""
+        return power_iteration(tensors["weight"], tensors["power_vectors"], iterations)
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Matrix and 2 / ||W||^2: estimated in training, proven in evaluation."""
+        matrix = tensors["weight"]
+        if not self.training:
+            norm = gram_norm_bound(matrix, GRAM_ITERATIONS)
+            return {"matrix": matrix, "scale": residual_scale(norm, self.core_out)}
+        norm, vectors = self.iterate(tensors, 1)
+        return {"matrix": matrix, "scale": residual_scale(norm, self.core_out), "power_vectors": vectors}
+
+
+METHOD = MethodInfo(
+    key="cpl",
+    title="CPL",
+    paper="A Dynamical System Perspective for Lipschitz Neural Networks",
+    year=2022,
+    link="https://arxiv.org/abs/2110.12690",
+    guarantee="bounded",
+    linear=False,
+    conv=CPLConv2d,
+    linear_layer=CPLLinear,
+    learning_rate=0.03,
+    train_eval_difference="training estimates the norm of W by power iteration, evaluation bounds it from above",
+    published=Complexity(
+        input_operations="CONVs & ACT",
+        input_macs="2*b*s**2*c**2*k**2",
+        input_memory="3*b*s**2*c",
+        parameter_operations="power method",
+        parameter_macs="s**2*c**2*k**2",
+        parameter_memory="c**2*k**2 + s**2*c",
+    ),
+    ours=Complexity(
+        input_operations="CONVs & ACT",
+        input_macs="2*b*s**2*c**2*k**2",
+        input_memory="3*b*s**2*c",
+        parameter_operations="power method on 144 frequencies",
+        parameter_macs="288*c**2*k**2 + 1152*c**2",
+        parameter_memory="c**2*k**2 + 288*c",
+    ),
+)

@@ -1,0 +1,117 @@
+"""ECO: explicitly constructed orthogonal convolutions (Yu et al., 2022), repaired for every image size.
+
+Orthogonal matrices at the k x k frequencies of a k x k torus belong to a kernel K of k x k taps. On a torus of
+n = k d pixels, the convolution with K *dilated by d* has exactly these matrices, each d times, at its frequencies:
+it is orthogonal. (It mixes the k pixels p, p + d, p + 2d, ... of each residue class modulo d, a torus of its own,
+which is how it is computed here.) Where k does not divide n that fails, and the original has norms of 1.7; here the
+image is embedded in the next larger torus that k divides and the result is cropped, which is 1-Lipschitz always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onelip.layers.base import Transformed
+from onelip.layers.fused import FusedLayer, frozen_conv
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.initialisation import identity_or_orthogonal
+from onelip.layers.shapes import LipschitzConv2d
+from onelip.layers.spatial import MatrixLinear
+from onelip.layers.spectral_conv import add_bias, spectral_convolution, with_dft
+from onelip.linalg.fourier import Size, frequency_to_kernel, join_complex, kernel_to_frequency
+from onelip.linalg.polar import polar_factor
+
+
+def dilated_convolution(x: Tensor, transformed: Mapping[str, Tensor], side: int) -> Tensor:
+    """The k x k convolution on every residue class of pixels: dilation n / k on a torus that k divides."""
+    batch, channels, height, width = x.shape
+    x = F.pad(x, (0, -width % side, 0, -height % side))
+    rows, columns = x.shape[-2] // side, x.shape[-1] // side
+    classes = x.reshape(batch, channels, side, rows, side, columns).permute(0, 3, 5, 1, 2, 4)
+    y = spectral_convolution(classes.reshape(-1, channels, side, side), transformed)
+    y = y.unflatten(0, (batch, rows, columns)).permute(0, 3, 4, 1, 5, 2)
+    return y.flatten(4, 5).flatten(2, 3)[..., :height, :width]
+
+
+class ECOConv2d(LipschitzConv2d):
+    """Dilated convolution with orthogonal frequency matrices; circular, because its kernel spans the torus."""
+
+    padding_modes = ("circular",)
+
+    def default_init(self) -> str:
+        """The identity in square layers, orthogonal elsewhere."""
+        return identity_or_orthogonal(self.weight)
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Polar factors at the k x k frequencies."""
+        return with_dft(polar_factor(kernel_to_frequency(tensors["weight"], self.kernel_size)), self.kernel_size)
+
+    def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
+        """The dilated convolution by residue classes."""
+        return add_bias(dilated_convolution(x, transformed, self.kernel_size[0]), self.bias)
+
+    def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
+        """A plain dilated convolution where the size is told and k divides it, else the same as here."""
+        side = self.kernel_size[0]
+        if size is None or size[0] % side or size[1] % side:
+            return FusedECOConv2d(transformed, self.bias, side)
+        kernel = frequency_to_kernel(join_complex(transformed["matrices"], self.kernel_size), self.kernel_size)
+        dilation = size[0] // side, size[1] // side
+        return frozen_conv(kernel, self.bias, "circular", dilation=dilation)
+
+
+class FusedECOConv2d(FusedLayer):
+    """ECO's convolution with fixed matrices, for every image size."""
+
+    def __init__(self, transformed: Mapping[str, Tensor], bias: Tensor | None, side: int) -> None:
+        super().__init__(transformed, bias)
+        self.side = side
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The dilated convolution by residue classes."""
+        return add_bias(dilated_convolution(x, self.tensors(), self.side), self.bias)
+
+
+class ECOLinear(MatrixLinear):
+    """Linear layer with the polar factor of its matrix: a 1 x 1 ECO convolution."""
+
+    def default_init(self) -> str:
+        """The identity in square layers, orthogonal elsewhere."""
+        return identity_or_orthogonal(self.weight)
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Polar factor."""
+        return {"matrix": polar_factor(tensors["weight"])}
+
+
+METHOD = MethodInfo(
+    key="eco",
+    title="ECO",
+    paper="Constructing Orthogonal Convolutions in an Explicit Manner",
+    year=2022,
+    link="https://openreview.net/forum?id=Zr5W2LSRhD",
+    guarantee="orthogonal",
+    linear=True,
+    conv=ECOConv2d,
+    linear_layer=ECOLinear,
+    learning_rate=0.05,
+    published=Complexity(
+        input_operations="CONV",
+        input_macs="b*s**2*c**2*k**2",
+        input_memory="b*s**2*c",
+        parameter_operations="FFT & MMs",
+        parameter_macs="c**3*k**2*t",
+        parameter_memory="c**2*k**2*t",
+    ),
+    ours=Complexity(
+        input_operations="real DFTs & MVs",
+        input_macs="2*b*s**2*c**2 + 6*b*s**2*k*c",
+        input_memory="2*b*s**2*c",
+        parameter_operations="real DFT & MMs, implicit backward",
+        parameter_macs="6*c**3*k**2*t",
+        parameter_memory="3*c**2*k**2",
+    ),
+)

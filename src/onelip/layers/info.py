@@ -1,0 +1,53 @@
+"""What onelip knows about a method: one frozen record per file in this folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
+
+Guarantee = Literal["orthogonal", "bounded", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Complexity:
+    """Leading costs of one layer in the notation of the comparison paper.
+
+    Each cost is an expression in b (batch), s (image side), c (channels), k (kernel side) and t (inner
+    iterations), in Python syntax; `operations` names what is computed.
+    """
+
+    input_operations: str
+    input_macs: str
+    input_memory: str
+    parameter_operations: str
+    parameter_macs: str
+    parameter_memory: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodInfo:
+    """One way to build 1-Lipschitz layers: names, classes, properties and costs.
+
+    `guarantee` is "orthogonal" where a square layer with circular padding is an isometry in its linear part,
+    "bounded" where only the norm is at most 1, "none" for the unconstrained baseline. `linear` says whether
+    the layer is a linear map plus a bias. `train_eval_difference` is empty where training and evaluation
+    compute the same function, else it says how they differ. `published` are the costs of the method as
+    published, `ours` those of this implementation where it computes differently.
+    """
+
+    key: str
+    title: str
+    paper: str
+    year: int
+    link: str
+    guarantee: Guarantee
+    linear: bool
+    conv: type[LipschitzConv2d]
+    linear_layer: type[LipschitzLinear]
+    learning_rate: float
+    published: Complexity
+    ours: Complexity | None = None
+    train_eval_difference: str = ""

@@ -1,0 +1,75 @@
+"""LOT: layer-wise orthogonal training (Xu, Li and Li, 2022).
+
+At each frequency of the torus the kernel's matrix V is replaced by Q = (V V^H)^(-1/2) V, its polar factor, which
+has orthonormal rows (columns where there are fewer of them): the convolution is orthogonal. The original unrolls
+ten Newton iterations through autograd; here the polar factor has an implicit backward, so that memory does not
+grow with the iterations, and only the real FFT's half of the spectrum is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from onelip.layers.base import Transformed
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.initialisation import identity_or_orthogonal
+from onelip.layers.spatial import MatrixLinear
+from onelip.layers.spectral_conv import SpectralConv2d
+from onelip.linalg.fourier import Size, kernel_to_frequency
+from onelip.linalg.polar import polar_factor
+
+
+class LOTConv2d(SpectralConv2d):
+    """Convolution with the polar factor of its kernel at every frequency."""
+
+    def default_init(self) -> str:
+        """The identity in square layers, orthogonal elsewhere."""
+        return identity_or_orthogonal(self.weight)
+
+    def frequency_matrices(self, tensors: Mapping[str, Tensor], torus: Size) -> Tensor:
+        """Polar factors."""
+        return polar_factor(kernel_to_frequency(tensors["weight"], torus))
+
+
+class LOTLinear(MatrixLinear):
+    """Linear layer with the polar factor of its matrix."""
+
+    def default_init(self) -> str:
+        """The identity in square layers, orthogonal elsewhere."""
+        return identity_or_orthogonal(self.weight)
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Polar factor."""
+        return {"matrix": polar_factor(tensors["weight"])}
+
+
+METHOD = MethodInfo(
+    key="lot",
+    title="LOT",
+    paper="LOT: Layer-wise Orthogonal Training on Improving l2 Certified Robustness",
+    year=2022,
+    link="https://arxiv.org/abs/2210.11620",
+    guarantee="orthogonal",
+    linear=True,
+    conv=LOTConv2d,
+    linear_layer=LOTLinear,
+    learning_rate=0.08,
+    published=Complexity(
+        input_operations="FFTs & MVs",
+        input_macs="b*s**2*c**2",
+        input_memory="3*b*s**2*c",
+        parameter_operations="FFTs & MMs",
+        parameter_macs="4*s**2*c**3*t",
+        parameter_memory="4*s**2*c**2*t",
+    ),
+    ours=Complexity(
+        input_operations="real DFTs & MVs",
+        input_macs="2*b*s**2*c**2 + 6*b*s**3*c",
+        input_memory="2*b*s**2*c",
+        parameter_operations="real DFT & MMs, implicit backward",
+        parameter_macs="6*s**2*c**3*t",
+        parameter_memory="3*s**2*c**2",
+    ),
+)

@@ -1,0 +1,66 @@
+"""ONI: orthogonalisation by Newton's iteration (Huang et al., 2020).
+
+W = (V V^T)^(-1/2) V has orthonormal rows (columns where there are fewer of them). The inverse square root comes
+from a coupled Newton iteration whose iterates stay below their limit. A kernel is unrolled and divided by k, as
+for `bjorck`: exact for k = 1, a valid but loose bound otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from onelip.layers.base import Transformed
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.spatial import KernelConv2d, MatrixLinear
+from onelip.linalg.fourier import Size
+from onelip.linalg.polar import polar_factor
+
+
+class ONIConv2d(KernelConv2d):
+    """Convolution with an orthogonalised unrolled kernel, divided by its side."""
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Orthogonalise the out x (in k k) matrix, divide by k."""
+        kernel = tensors["weight"]
+        rows = polar_factor(kernel.flatten(-3), iteration="newton")
+        return {"kernel": rows.reshape(kernel.shape) / self.kernel_size[0]}
+
+
+class ONILinear(MatrixLinear):
+    """Linear layer with an orthogonal matrix."""
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Orthogonalise."""
+        return {"matrix": polar_factor(tensors["weight"], iteration="newton")}
+
+
+METHOD = MethodInfo(
+    key="oni",
+    title="ONI",
+    paper="Controllable Orthogonalization in Training DNNs",
+    year=2020,
+    link="https://arxiv.org/abs/2004.00917",
+    guarantee="bounded",
+    linear=True,
+    conv=ONIConv2d,
+    linear_layer=ONILinear,
+    learning_rate=0.02,
+    published=Complexity(
+        input_operations="CONV",
+        input_macs="b*s**2*c**2*k**2",
+        input_memory="b*s**2*c",
+        parameter_operations="Newton, MMs",
+        parameter_macs="2*c**3*k**2 + 3*c**3*t",
+        parameter_memory="2*c**2*k**2 + 3*c**2*t",
+    ),
+    ours=Complexity(
+        input_operations="CONV",
+        input_macs="b*s**2*c**2*k**2",
+        input_memory="b*s**2*c",
+        parameter_operations="Newton, MMs, implicit backward",
+        parameter_macs="2*c**3*k**2 + 3*c**3*t",
+        parameter_memory="3*c**2*k**2",
+    ),
+)

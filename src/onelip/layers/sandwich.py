@@ -1,0 +1,176 @@
+"""Sandwich layers (Wang and Manchester, 2023).
+
+l(x) = sqrt(2) A^T relu(sqrt(2) B x + b) with A A^T + B B^T = I, from the Cayley transform of one tall block. The
+Jacobian is 2 A^T J B with 0 <= J <= I; with A' = J^(1/2) A, B' = J^(1/2) B, the matrix [A' B'] has norm at most 1, and
+4 <A'u, B'v> = ||A'u + B'v||^2 - ||A'u - B'v||^2 <= 2 for unit u, v: the layer is 1-Lipschitz. The diagonal Psi of the
+original only rescales b (appendix of the comparison paper) and is left out. A convolution does this at every
+frequency, with the activation in between on the image.
+
+A random start halves the gradient's energy in every layer, so that it vanishes in deep nets. By default the layer
+starts as the identity instead: A = B = I / sqrt(2), and a positive bias that keeps the activation in its linear part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onelip.layers.base import Transformed
+from onelip.layers.fused import FusedLayer
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.initialisation import centre_tap, initialise
+from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear, ParametrisedLayer
+from onelip.layers.spectral_conv import (
+    check_size,
+    image_size,
+    spectral_convolution,
+    torus_size,
+    with_dft,
+)
+from onelip.linalg.fourier import Size, kernel_to_frequency, split_complex
+from onelip.linalg.orthogonal import cayley
+
+LINEAR_START_BIAS = 1.0
+"""Initial bias: images have entries within [-1, 1], so that relu(x + 1) = x + 1 there."""
+
+
+def halves(weight: Tensor, outputs: int) -> tuple[Tensor, Tensor]:
+    """sqrt(2) A^H (out x out) and sqrt(2) B (out x in) from an unconstrained (..., out + in, out) matrix."""
+    isometry = math.sqrt(2) * cayley(weight)
+    return isometry[..., :outputs, :], isometry[..., outputs:, :].mH
+
+
+class _Sandwich(ParametrisedLayer):
+    def reset_parameters(self) -> None:
+        """The identity with a linear activation for "auto", else random weights and no bias."""
+        if self.init != "auto":
+            initialise(self.weight, self.init)
+        else:
+            nn.init.zeros_(self.weight)
+            with torch.no_grad():
+                # cayley([0; v I]) = [(1 - v^2) I; -2 v I] / (1 + v^2): both 1 / sqrt(2) in size for v = tan(pi / 8)
+                centre_tap(self.weight)[self.core_out :].fill_diagonal_(-math.tan(math.pi / 8))
+        if self.bias is not None:
+            nn.init.constant_(self.bias, LINEAR_START_BIAS if self.init == "auto" else 0.0)
+
+
+def sandwich_convolution(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None) -> Tensor:
+    """The layer on the torus of its parameters; smaller images are embedded and cropped."""
+    height, width = x.shape[-2:]
+    torus = image_size(transformed, (1, 1))
+    if torus != (height, width):
+        x = F.pad(x, (0, torus[1] - width, 0, torus[0] - height))
+    dft = {"dft_rows": transformed["dft_rows"], "dft_columns": transformed["dft_columns"]}
+    hidden = spectral_convolution(x, {"matrices": transformed["inner"], **dft})
+    hidden = F.relu(hidden if bias is None else hidden + bias[:, None, None])
+    return spectral_convolution(hidden, {"matrices": transformed["outer"], **dft})[..., :height, :width]
+
+
+def sandwich_product(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None) -> Tensor:
+    """The fully connected layer."""
+    return F.linear(F.relu(F.linear(x, transformed["inner"], bias)), transformed["outer"])
+
+
+class SandwichConv2d(_Sandwich, LipschitzConv2d):
+    """Convolutional sandwich layer."""
+
+    size_dependent = True
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """A kernel from out to out + in channels."""
+        return self.core_out + self.core_in, self.core_out, *self.kernel_size
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Both halves at every frequency of the torus."""
+        assert size is not None
+        torus = torus_size(size, self.kernel_size, self.padding_mode)
+        outer, inner = halves(kernel_to_frequency(tensors["weight"], torus), self.core_out)
+        transformed = with_dft(outer, torus)
+        return {"outer": transformed.pop("matrices"), "inner": split_complex(inner), **transformed}
+
+    def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
+        """Two convolutions in the frequency domain, the activation on the image between them."""
+        return sandwich_convolution(x, transformed, self.bias)
+
+    def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
+        """The same with fixed matrices, for images of one size."""
+        margin = self.kernel_size if self.padding_mode == "zeros" else (1, 1)
+        return FusedSandwichConv2d(transformed, self.bias, margin)
+
+
+class SandwichLinear(_Sandwich, LipschitzLinear):
+    """Fully connected sandwich layer."""
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """(out + in, out)."""
+        return self.core_out + self.core_in, self.core_out
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """Both halves."""
+        outer, inner = halves(tensors["weight"], self.core_out)
+        return {"outer": outer, "inner": inner}
+
+    def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
+        """Two matrix products and an activation between them."""
+        return sandwich_product(x, transformed, self.bias)
+
+    def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
+        """The same with fixed matrices."""
+        return FusedSandwichLinear(transformed, self.bias)
+
+
+class FusedSandwichLinear(FusedLayer):
+    """A fully connected sandwich layer with fixed matrices."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Two matrix products and an activation between them."""
+        return sandwich_product(x, self.tensors(), self.bias)
+
+
+class FusedSandwichConv2d(FusedLayer):
+    """A convolutional sandwich layer with fixed matrices, for one image size."""
+
+    def __init__(self, transformed: Mapping[str, Tensor], bias: Tensor | None, margin: Size) -> None:
+        super().__init__(transformed, bias)
+        self.size = image_size(transformed, margin)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Two convolutions in the frequency domain, the activation on the image between them."""
+        check_size(self, x, self.size)
+        return sandwich_convolution(x, self.tensors(), self.bias)
+
+
+METHOD = MethodInfo(
+    key="sandwich",
+    title="Sandwich",
+    paper="Direct Parameterization of Lipschitz-Bounded Deep Networks",
+    year=2023,
+    link="https://arxiv.org/abs/2301.11526",
+    guarantee="bounded",
+    linear=False,
+    conv=SandwichConv2d,
+    linear_layer=SandwichLinear,
+    learning_rate=0.02,
+    published=Complexity(
+        input_operations="FFTs, MVs & ACT",
+        input_macs="2*b*s**2*c**2",
+        input_memory="6*b*s**2*c",
+        parameter_operations="FFTs & INVs",
+        parameter_macs="2*s**2*c**3",
+        parameter_memory="3*s**2*c**2",
+    ),
+    ours=Complexity(
+        input_operations="real DFTs, MVs & ACT",
+        input_macs="4*b*s**2*c**2 + 12*b*s**3*c",
+        input_memory="5*b*s**2*c",
+        parameter_operations="real DFT & solves",
+        parameter_macs="20*s**2*c**3/3",
+        parameter_memory="6*s**2*c**2",
+    ),
+)

@@ -1,0 +1,94 @@
+"""SLL: SDP-based Lipschitz layers (Araujo et al., 2023).
+
+l(x) = x - 2 W Q^(-2) D^2 relu(W^T x + b), Q = exp(q) a learnable positive diagonal and D the AOL rescaling of
+P = W Q^(-1). Because ||P D|| <= 1, W Q^(-2) D^2 W^T = (P D)(P D)^T <= I, and the Jacobian I - 2 (P D) J (P D)^T with
+0 <= J <= I has its eigenvalues in [-1, 1]. In the code W^T is the first convolution, `weight`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onelip.layers.base import Transformed
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.residual import ResidualConv2d, ResidualLinear
+from onelip.layers.shapes import ParametrisedLayer
+from onelip.layers.spatial import adjoint_kernel
+from onelip.linalg.fourier import Size
+from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
+
+LARGEST_LOG_Q = 12.0
+"""Beyond e^12 a ratio of two entries of Q loses all digits of float32; the clamp keeps Q and 1/Q finite."""
+
+LARGEST_RATIO = 1e18
+"""Largest D / Q: its square is still a float32, and a smaller one can only shrink the residual branch."""
+
+
+class _LearnableDiagonal(ParametrisedLayer):
+    q: nn.Parameter
+
+    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
+        """Weight, bias and the logarithm q of the diagonal of Q."""
+        super().create_parameters(bias, factory)
+        self.q = nn.Parameter(torch.empty(self.core_out, **factory))
+
+    def reset_parameters(self) -> None:
+        """Draw the weight; Q starts as the identity."""
+        super().reset_parameters()
+        nn.init.zeros_(self.q)
+
+
+def inverse_diagonal(q: Tensor) -> Tensor:
+    """Q^(-1) from the logarithm q of its entries."""
+    return torch.exp(-q.clamp(-LARGEST_LOG_Q, LARGEST_LOG_Q))
+
+
+def residual_scale(aol: Tensor, inverse: Tensor) -> Tensor:
+    """2 Q^(-2) D^2."""
+    return 2 * (aol * inverse).clamp(max=LARGEST_RATIO) ** 2
+
+
+class SLLConv2d(_LearnableDiagonal, ResidualConv2d):
+    """Convolutional SLL layer, for every odd kernel size."""
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """AOL on W Q^(-1), whose input channels are the hidden units."""
+        kernel, inverse = tensors["weight"], inverse_diagonal(tensors["q"])
+        scaled = adjoint_kernel(kernel * inverse[..., :, None, None, None])
+        return {"kernel": kernel, "scale": residual_scale(aol_kernel_scale(scaled), inverse)}
+
+
+class SLLLinear(_LearnableDiagonal, ResidualLinear):
+    """Fully connected SLL layer."""
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """AOL on W Q^(-1), whose columns are the hidden units."""
+        matrix, inverse = tensors["weight"], inverse_diagonal(tensors["q"])
+        scaled = (matrix * inverse[..., :, None]).mT
+        return {"matrix": matrix, "scale": residual_scale(aol_scale(scaled), inverse)}
+
+
+METHOD = MethodInfo(
+    key="sll",
+    title="SLL",
+    paper="A Unified Algebraic Perspective on Lipschitz Neural Networks",
+    year=2023,
+    link="https://arxiv.org/abs/2303.03169",
+    guarantee="bounded",
+    linear=False,
+    conv=SLLConv2d,
+    linear_layer=SLLLinear,
+    learning_rate=0.09,
+    published=Complexity(
+        input_operations="CONVs & ACT",
+        input_macs="2*b*s**2*c**2*k**2",
+        input_memory="3*b*s**2*c",
+        parameter_operations="CONVs",
+        parameter_macs="c**3*k**4",
+        parameter_memory="5*c**2*k**2",
+    ),
+)

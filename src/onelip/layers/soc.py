@@ -1,0 +1,206 @@
+"""SOC: skew orthogonal convolutions (Singla and Feizi, 2021).
+
+The exponential of a skew-symmetric operator L is orthogonal. The kernel of L is normalised by a bound on its norm,
+the first of the "Fantastic Four" (for skew kernels the first two coincide), here proven by a Gram iteration.
+
+Two ways to compute it. "frequency" (the default with circular padding): the exponential of one skew-Hermitian
+matrix per frequency, exact to rounding in training and evaluation, and the layer is one convolution in the
+frequency domain. "series": x + L x + L^2 x / 2 + ... by repeated convolution, as published, which is orthogonal
+with zero padding too. A truncated series is |sum_(j<=m) (i t)^j / j!| <= 1 near t = 0 only for m = 0 or 3 modulo 4;
+the published m = 5 expands by 9e-4, so only such m are accepted, which contract beyond the norm 1 that L has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Unpack
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onelip.errors import InvalidInputError
+from onelip.layers.base import Transformed
+from onelip.layers.fused import FusedLayer, PaddingMode
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.shapes import ConvOptions, LipschitzConv2d
+from onelip.layers.spatial import MatrixLinear, same_convolution
+from onelip.layers.spectral_conv import FusedSpectralConv2d, add_bias, spectral_convolution, with_dft
+from onelip.linalg.fourier import Size, kernel_to_frequency
+from onelip.linalg.orthogonal import skew_exponential, skew_kernel
+from onelip.linalg.spectral import gram_norm_bound
+
+GRAM_ITERATIONS = 4
+
+
+def normalised(tensor: Tensor, bound: Tensor) -> Tensor:
+    """tensor / bound, and zero where the bound is zero."""
+    bound = bound.reshape(bound.shape + (1,) * (tensor.dim() - bound.dim()))
+    return torch.where(bound > 0, tensor / bound.clamp_min(torch.finfo(bound.dtype).tiny), 0)
+
+
+def unit_skew_kernel(kernel: Tensor) -> Tensor:
+    """Skew-symmetric kernel of a convolution of norm at most 1, on every torus and for both paddings."""
+    skew = skew_kernel(kernel)
+    return normalised(skew, kernel.shape[-1] * gram_norm_bound(skew.flatten(-3), GRAM_ITERATIONS))
+
+
+def exponential_series(x: Tensor, kernel: Tensor, terms: int, padding_mode: PaddingMode) -> Tensor:
+    """sum_(j <= terms) L^j x / j! by repeated convolution."""
+    power, total = x, x
+    for index in range(1, terms + 1):
+        power = same_convolution(power, kernel, None, padding_mode) / index
+        total = total + power
+    return total
+
+
+class SOCConv2d(LipschitzConv2d):
+    """Convolution by the exponential of a skew-symmetric one.
+
+    `algorithm` is "frequency" (circular padding only), "series", or "auto" for the first that the padding allows.
+    `train_terms` and `eval_terms` count the terms of the series after the identity.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Size,
+        stride: int | Size = 1,
+        padding: str | int | Size = "same",
+        *,
+        algorithm: Literal["auto", "frequency", "series"] = "auto",
+        train_terms: int = 4,
+        eval_terms: int = 12,
+        **options: Unpack[ConvOptions],
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, **options)
+        if algorithm == "auto":
+            algorithm = "frequency" if self.padding_mode == "circular" else "series"
+        if algorithm not in ("frequency", "series") or (algorithm == "frequency" and self.padding_mode == "zeros"):
+            raise InvalidInputError(
+                f"SOCConv2d: algorithm={algorithm!r} is not supported with padding_mode={self.padding_mode!r}, "
+                'use "series", or "frequency" with circular padding'
+            )
+        for terms in (train_terms, eval_terms):
+            if terms < 3 or terms % 4 not in (0, 3):
+                raise InvalidInputError(
+                    f"SOCConv2d: {terms} terms would expand distances, use 3, 4, 7, 8, 11, 12, ... (0 or 3 modulo 4)"
+                )
+        self.algorithm, self.train_terms, self.eval_terms = algorithm, train_terms, eval_terms
+        self.size_dependent = algorithm == "frequency"
+
+    @property
+    def width(self) -> int:
+        """Channels of the square operator; fewer inputs are padded with zeros, fewer outputs are the first ones."""
+        return max(self.core_in, self.core_out)
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """A square kernel."""
+        return self.width, self.width, *self.kernel_size
+
+    def default_init(self) -> str:
+        """A random kernel: its skew part, normalised, is a random rotation."""
+        return "normal"
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """The normalised skew kernel, or its exponential at every frequency."""
+        kernel = unit_skew_kernel(tensors["weight"])
+        if size is None:
+            return {"kernel": kernel}
+        matrices = skew_exponential(kernel_to_frequency(kernel, size))
+        return with_dft(matrices[..., : self.core_out, : self.core_in], size)
+
+    def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
+        """One convolution in the frequency domain, or the series."""
+        if self.algorithm == "frequency":
+            return add_bias(spectral_convolution(x, transformed), self.bias)
+        x = F.pad(x, (0, 0, 0, 0, 0, self.width - self.core_in))
+        terms = self.train_terms if self.training else self.eval_terms
+        y = exponential_series(x, transformed["kernel"], terms, self.padding_mode)
+        return add_bias(y[:, : self.core_out], self.bias)
+
+    def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
+        """The same with fixed matrices or a fixed kernel."""
+        if self.algorithm == "frequency":
+            return FusedSpectralConv2d(transformed, self.bias, (1, 1))
+        return FusedSOCConv2d(transformed, self.bias, self.core_out, self.eval_terms, self.padding_mode)
+
+    def extra_repr(self) -> str:
+        """The arguments, as torch prints them."""
+        return f"{super().extra_repr()}, algorithm={self.algorithm}"
+
+
+class FusedSOCConv2d(FusedLayer):
+    """The exponential series of a fixed skew-symmetric kernel."""
+
+    def __init__(
+        self,
+        transformed: Mapping[str, Tensor],
+        bias: Tensor | None,
+        channels: int,
+        terms: int,
+        padding_mode: PaddingMode,
+    ) -> None:
+        super().__init__(transformed, bias)
+        self.channels, self.terms = channels, terms
+        self.padding_mode: PaddingMode = padding_mode
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The series, then the first channels."""
+        kernel = self.get_parameter("kernel")
+        x = F.pad(x, (0, 0, 0, 0, 0, kernel.shape[1] - x.shape[1]))
+        y = exponential_series(x, kernel, self.terms, self.padding_mode)
+        return add_bias(y[:, : self.channels], self.bias)
+
+
+class SOCLinear(MatrixLinear):
+    """Linear layer with the exponential of a skew-symmetric matrix."""
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """A square matrix."""
+        width = max(self.core_in, self.core_out)
+        return width, width
+
+    def default_init(self) -> str:
+        """A random matrix, as for the convolution."""
+        return "normal"
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """exp of the normalised skew part, cut to shape."""
+        skew = (tensors["weight"] - tensors["weight"].mT) / 2
+        matrix = skew_exponential(normalised(skew, gram_norm_bound(skew, GRAM_ITERATIONS)))
+        return {"matrix": matrix[..., : self.core_out, : self.core_in]}
+
+
+METHOD = MethodInfo(
+    key="soc",
+    title="SOC",
+    paper="Skew Orthogonal Convolutions",
+    year=2021,
+    link="https://arxiv.org/abs/2105.11417",
+    guarantee="orthogonal",
+    linear=True,
+    conv=SOCConv2d,
+    linear_layer=SOCLinear,
+    learning_rate=0.05,
+    train_eval_difference="with algorithm='series' training adds train_terms=4 terms of the series, evaluation 12",
+    published=Complexity(
+        input_operations="CONVs",
+        input_macs="b*s**2*c**2*k**2*t",
+        input_memory="b*s**2*c*t",
+        parameter_operations="F4",
+        parameter_macs="c**2*k**2*t",
+        parameter_memory="c**2*k**2",
+    ),
+    ours=Complexity(
+        input_operations="real DFTs & MVs",
+        input_macs="2*b*s**2*c**2 + 6*b*s**3*c",
+        input_memory="2*b*s**2*c",
+        parameter_operations="Gram iteration, real DFT & MMs",
+        parameter_macs="c**3*k**2 + 10*s**2*c**3",
+        parameter_memory="7*s**2*c**2",
+    ),
+)

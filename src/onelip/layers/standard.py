@@ -1,0 +1,61 @@
+"""Plain convolution and linear layer: the unconstrained baseline that all costs are compared with.
+
+It is *not* 1-Lipschitz; its norm is whatever training makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from onelip.layers.base import Transformed
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.spatial import KernelConv2d, MatrixLinear
+from onelip.linalg.fourier import Size
+
+
+class StandardConv2d(KernelConv2d):
+    """`nn.Conv2d` behind the interface of the other methods, circular by default."""
+
+    def default_init(self) -> str:
+        """As torch does."""
+        return "uniform"
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """The kernel as it is."""
+        return {"kernel": tensors["weight"]}
+
+
+class StandardLinear(MatrixLinear):
+    """`nn.Linear` behind the interface of the other methods."""
+
+    def default_init(self) -> str:
+        """As torch does."""
+        return "uniform"
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """The matrix as it is."""
+        return {"matrix": tensors["weight"]}
+
+
+METHOD = MethodInfo(
+    key="standard",
+    title="Standard",
+    paper="Plain convolution (no constraint)",
+    year=1998,
+    link="https://doi.org/10.1109/5.726791",
+    guarantee="none",
+    linear=True,
+    conv=StandardConv2d,
+    linear_layer=StandardLinear,
+    learning_rate=0.05,
+    published=Complexity(
+        input_operations="CONV",
+        input_macs="b*s**2*c**2*k**2",
+        input_memory="b*s**2*c",
+        parameter_operations="-",
+        parameter_macs="0",
+        parameter_memory="c**2*k**2",
+    ),
+)

@@ -1,0 +1,155 @@
+"""Circular convolutions in the frequency domain, with the real FFT's half of the spectrum.
+
+A circular convolution on an h x w torus acts on each frequency f alone, as a matrix K^(f) of out x in
+channels. For real kernels K^(-f) is the conjugate of K^(f), so the frequencies (0..h-1) x (0..w//2) suffice.
+
+Activations are transformed by two *real matrix products* rather than by an FFT routine: for the images of
+interest (1 x 1 to 64 x 64) a small dense DFT runs at matmul speed, and with the data stored as
+(h, w, batch, channel) the result lands as (frequency, batch, channel), exactly what the product with K^(f)
+wants, without a copy. The matrices are scaled so that the transform is an isometry onto its image; its
+inverse is then its transpose, and no rounding of a scale can make a layer expansive.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Size = tuple[int, int]
+
+
+class RealDFT(NamedTuple):
+    """The isometric real DFT of h x w images, as two real matrices.
+
+    `columns` has shape (2 * (w//2+1), w): rows (re/im, frequency). `rows` has shape (2h, 2h): it maps
+    (position, re/im) to (re/im, frequency) and is orthogonal.
+    """
+
+    columns: Tensor
+    rows: Tensor
+
+
+def half_width(width: int) -> int:
+    """Number of columns that the real FFT keeps."""
+    return width // 2 + 1
+
+
+def _phases(length: int, count: int, device: torch.device | None) -> Tensor:
+    """Angles 2 pi (f p mod n) / n in float64, reduced as integers so that they are exact to the last bit."""
+    frequency = torch.arange(count, device=device)
+    position = torch.arange(length, device=device)
+    return (frequency[:, None] * position % length).double() * (2 * math.pi / length)
+
+
+def real_dft(size: Size, dtype: torch.dtype, device: torch.device | None = None) -> RealDFT:
+    """The matrices of the isometric real DFT on an h x w torus.
+
+    Columns that stand for two conjugate frequencies carry a factor sqrt(2), so that the half spectrum holds
+    all of the energy.
+    """
+    height, width = size
+    kept = half_width(width)
+    angles = _phases(width, kept, device)
+    twice = torch.full((kept, 1), math.sqrt(2 / width), dtype=torch.float64, device=device)
+    twice[0] = math.sqrt(1 / width)
+    if width % 2 == 0:
+        twice[-1] = math.sqrt(1 / width)
+    columns = torch.cat([twice * angles.cos(), -twice * angles.sin()])
+    angles = _phases(height, height, device)
+    cos, sin = angles.cos(), angles.sin()
+    # e^(-i t) (re + i im) = (re cos + im sin) + i (im cos - re sin)
+    real_part = torch.stack([cos, sin], dim=-1).reshape(height, 2 * height)
+    imag_part = torch.stack([-sin, cos], dim=-1).reshape(height, 2 * height)
+    rows = torch.cat([real_part, imag_part]) / math.sqrt(height)
+    return RealDFT(columns.to(dtype), rows.to(dtype))
+
+
+def to_frequency(x_bchw: Tensor, dft: RealDFT) -> Tensor:
+    """Images (b, c, h, w) to frequencies (2, h * (w//2+1), b, c), real and imaginary parts apart."""
+    batch, channels, height, width = x_bchw.shape
+    kept = half_width(width)
+    x_hwn = x_bchw.permute(2, 3, 0, 1).reshape(height, width, batch * channels)
+    x_columns = torch.matmul(dft.columns, x_hwn)  # (h, 2 * kept, n)
+    x_rows = torch.matmul(dft.rows, x_columns.reshape(2 * height, kept * batch * channels))
+    return x_rows.reshape(2, height * kept, batch, channels)
+
+
+def from_frequency(y: Tensor, size: Size, dft: RealDFT) -> Tensor:
+    """Inverse of `to_frequency`: (2, f, b, c) to images (b, c, h, w), stored as (h, w, b, c)."""
+    height, width = size
+    _, _, batch, channels = y.shape
+    kept = half_width(width)
+    y_rows = torch.matmul(dft.rows.mT, y.reshape(2 * height, kept * batch * channels))
+    y_hwn = torch.matmul(dft.columns.mT, y_rows.reshape(height, 2 * kept, batch * channels))
+    return y_hwn.reshape(height, width, batch, channels).permute(2, 3, 0, 1)
+
+
+def multiply_frequencies(x: Tensor, matrices: Tensor) -> Tensor:
+    """Complex product per frequency in real arithmetic: x (2, f, b, i) times matrices (2, f, i, o).
+
+    `matrices` are the transposed K^(f), so that a row of x meets them from the left.
+    """
+    real, imag = x.unbind(0)
+    m_real, m_imag = matrices.unbind(0)
+    y_real = torch.baddbmm(torch.bmm(real, m_real), imag, m_imag, alpha=-1)
+    y_imag = torch.baddbmm(torch.bmm(real, m_imag), imag, m_real)
+    return torch.stack([y_real, y_imag])
+
+
+def split_complex(matrices: Tensor) -> Tensor:
+    """Complex K^(f) of shape (..., h, w', o, i) to the (..., 2, h * w', i, o) that the product wants."""
+    transposed = matrices.flatten(-4, -3).mT
+    return torch.stack([transposed.real, transposed.imag], dim=-4)
+
+
+def join_complex(matrices: Tensor, size: Size) -> Tensor:
+    """Inverse of `split_complex`: (..., 2, f, i, o) to complex (..., h, w', o, i)."""
+    real, imag = matrices.unbind(-4)
+    return torch.complex(real, imag).mT.unflatten(-3, (size[0], half_width(size[1])))
+
+
+def kernel_to_frequency(kernel: Tensor, size: Size) -> Tensor:
+    """Kernel (..., o, i, kh, kw) to complex matrices (..., h, w//2+1, o, i) of its circular convolution.
+
+    The convention is torch's: y[p] = sum_d K[d] x[p + d - k//2], hence K^(f) = sum_d K[d] e^(2 pi i f (d - k//2) / n).
+    Kernels larger than the torus wrap around, as the circular convolution does.
+    """
+    height, width = size
+    kernel_height, kernel_width = kernel.shape[-2:]
+    rows = _offset_phases(height, height, kernel_height, kernel.device)
+    columns = _offset_phases(width, half_width(width), kernel_width, kernel.device)
+    angles = (rows[:, None, :, None] + columns[None, :, None, :]).flatten(2).flatten(0, 1)
+    lead = kernel.shape[:-4]
+    out_channels, in_channels = kernel.shape[-4:-2]
+    taps = kernel.movedim((-2, -1), (-4, -3)).reshape(*lead, kernel_height * kernel_width, -1)
+    real = torch.matmul(angles.cos().to(kernel.dtype), taps)
+    imag = torch.matmul(angles.sin().to(kernel.dtype), taps)
+    shape = (*lead, height, half_width(width), out_channels, in_channels)
+    return torch.complex(real, imag).reshape(shape)
+
+
+def _offset_phases(length: int, count: int, taps: int, device: torch.device) -> Tensor:
+    frequency = torch.arange(count, device=device)
+    offset = torch.arange(taps, device=device) - taps // 2
+    return (frequency[:, None] * offset % length).double() * (2 * math.pi / length)
+
+
+def frequency_matrix_at(kernel: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """K^(f) of a kernel (..., o, i, kh, kw) at one frequency (row, column), each (...) in cycles per pixel."""
+    rows = torch.arange(kernel.shape[-2], device=kernel.device) - kernel.shape[-2] // 2
+    columns = torch.arange(kernel.shape[-1], device=kernel.device) - kernel.shape[-1] // 2
+    angles = 2 * math.pi * (row[..., None, None] * rows[:, None] + column[..., None, None] * columns)
+    taps = angles[..., None, None, :, :]
+    return torch.complex((kernel * taps.cos()).sum((-2, -1)), (kernel * taps.sin()).sum((-2, -1)))
+
+
+def frequency_to_kernel(matrices: Tensor, size: Size) -> Tensor:
+    """Inverse of `kernel_to_frequency` for a kernel that fills the torus: (..., h, w', o, i) to (..., o, i, h, w)."""
+    height, width = size
+    taps = torch.fft.irfft2(matrices.movedim((-4, -3), (-2, -1)), s=size).flip(-2, -1)
+    # irfft2 gives the impulse response at positions 0..n-1; a correlation reads it backwards from the centre
+    shift = (height // 2 + 1 - height, width // 2 + 1 - width)
+    return taps.roll(shift, (-2, -1))

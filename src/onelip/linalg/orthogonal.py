@@ -1,0 +1,100 @@
+"""Closed forms of orthogonal matrices: Cayley transform, Cholesky orthogonalisation, exponential of a skew matrix."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from onelip.errors import InvalidInputError
+from onelip.linalg.spectral import frobenius_norm, scale_below_one
+
+
+def _limit_norm(matrix: Tensor, limit: float) -> Tensor:
+    """Scale a matrix down to Frobenius norm `limit`; below it, return it unchanged."""
+    return matrix * (limit / frobenius_norm(matrix).clamp(min=limit))[..., None, None]
+
+
+def cayley(matrix: Tensor) -> Tensor:
+    """Isometry from an unconstrained matrix W = [U; V] (..., m, n) by the Cayley transform.
+
+    With A = U - U^H + V^H V, Q = [(I - A)(I + A)^(-1); -2 V (I + A)^(-1)] has orthonormal columns; V is empty for a
+    square matrix, and a wide matrix is treated as its conjugate transpose. Every U and V give an isometry, but rounding
+    grows with the condition number 1 + ||A|| of I + A, so U and V are scaled down where the Frobenius norm of U or
+    the square of that of V exceeds eps^(-1/2) / 8 (362 for float32, 8e6 for float64).
+    """
+    rows, columns = matrix.shape[-2:]
+    if rows < columns:
+        return cayley(matrix.mH).mH
+    limit = torch.finfo(matrix.dtype).eps ** -0.5 / 8
+    upper = _limit_norm(matrix[..., :columns, :], limit)
+    skew = upper - upper.mH
+    identity = torch.eye(columns, dtype=matrix.dtype, device=matrix.device)
+    if rows == columns:
+        return torch.linalg.solve(identity + skew, identity - skew, left=False)
+    lower = _limit_norm(matrix[..., columns:, :], math.sqrt(limit))
+    a = skew + lower.mH @ lower
+    return torch.linalg.solve(identity + a, torch.cat([identity - a, -2 * lower], dim=-2), left=False)
+
+
+def cholesky_orthogonalise(matrix: Tensor) -> Tensor:
+    """Orthonormal rows L^(-1) V with V V^H = L L^H; for tall matrices orthonormal columns V L^(-H) with V^H V = L L^H.
+
+    The Gram matrix of V, scaled to norm at most 1, gets a multiple of the identity that exceeds the rounding errors
+    of the product and of the factorisation, (m + n) eps: it can only shrink the result, and a singular or zero V
+    gives a finite one. Orthogonality is lost with the square of the condition number.
+    """
+    if matrix.shape[-2] > matrix.shape[-1]:
+        return cholesky_orthogonalise(matrix.mH).mH
+    scaled = scale_below_one(matrix)
+    rows, columns = matrix.shape[-2:]
+    identity = torch.eye(rows, dtype=matrix.dtype, device=matrix.device)
+    ridge = (rows + columns) * torch.finfo(matrix.dtype).eps
+    factor, _ = torch.linalg.cholesky_ex(scaled @ scaled.mH + ridge * identity)
+    return torch.linalg.solve_triangular(factor, scaled, upper=False)
+
+
+def skew_kernel(kernel: Tensor) -> Tensor:
+    """Kernel of the skew part (T - T^T) / 2 of a convolution T with kernel (..., c, c, kh, kw), kh and kw odd.
+
+    The adjoint has the kernel with channels exchanged and both spatial axes flipped. With the factor 1/2 the map is
+    a projection: it leaves skew kernels alone and never increases the norm. (SOC's original code omits the 1/2.)
+    """
+    out_channels, in_channels, height, width = kernel.shape[-4:]
+    if out_channels != in_channels or height % 2 == 0 or width % 2 == 0:
+        raise InvalidInputError(
+            f"a skew kernel needs equal channels and odd sizes, not {out_channels}, {in_channels}, {height} x {width}"
+        )
+    return (kernel - kernel.transpose(-4, -3).flip(-2, -1)) / 2
+
+
+def skew_exponential(matrix: Tensor, degree: int | None = None) -> Tensor:
+    """exp(A) of skew-Hermitian matrices of norm at most 1, by the Taylor polynomial of the given degree.
+
+    The eigenvalues i t of A become p(i t), and |p(i t)| <= 1 near 0 only if the degree is 0 or 3 modulo 4: other
+    degrees are refused, because they expand. Degrees 3, 7, ..., 23 contract up to norm 1.6, degree 4 up to 2.8 and
+    8, 12, ..., 28 up to 3.2. The default (12 for float32, 20 for float64) is exact to rounding for norm 1, with 5 and 7
+    matrix products (Paterson and Stockmeyer: a polynomial in A^q with polynomials of degree < q as coefficients).
+    """
+    if degree is None:
+        degree = 12 if torch.finfo(matrix.dtype).bits == 32 else 20
+    if degree < 3 or degree % 4 not in (0, 3):
+        raise InvalidInputError(f"degree must be 3, 4, 7, 8, 11, 12, ... (0 or 3 modulo 4), not {degree}")
+    block = max(2, math.isqrt(degree))
+    powers = [torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device), matrix]
+    while len(powers) <= block:
+        powers.append(powers[-1] @ matrix)
+    # The highest block may use A^q itself, which saves a product when q divides the degree.
+    start = (degree - 1) // block * block
+    result = _taylor_block(powers, start, degree)
+    while start > 0:
+        result = powers[block] @ result + _taylor_block(powers, start - block, start - 1)
+        start -= block
+    return result
+
+
+def _taylor_block(powers: list[Tensor], first: int, last: int) -> Tensor:
+    """Return sum_{j = first..last} A^(j - first) / j!."""
+    result = powers[0] / float(math.factorial(first))
+    for j in range(first + 1, last + 1):
+        result = result + powers[j - first] / float(math.factorial(j))
+    return result

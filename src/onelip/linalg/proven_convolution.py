@@ -1,0 +1,163 @@
+"""Proven upper bounds of the norms of convolutions with any stride, dilation, padding and number of groups.
+
+A convolution of stride 1 on an h x w torus acts on every frequency f alone, by the matrix K^(f) = sum_d K[d] e^(i f d):
+its norm is max_f ||K^(f)||. All else is reduced to that case by maps of known norm.
+
+* A stride s reads the image through its s * s phases (a pixel unshuffle, which is an isometry): stride 1 on
+  s * s times as many channels.
+* Zero padding is the restriction to the image of a convolution on a torus so large that nothing wraps around onto
+  the image; embedding and cropping have norm 1.
+* Other paddings copy pixels. Where that is not the torus itself, the copying has norm sqrt(copies) along each axis,
+  and an unpadded convolution follows.
+* Groups act on separate channels: the norm is the *maximum* over the groups.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onelip.errors import InvalidInputError
+from onelip.linalg.fourier import Size, half_width
+from onelip.linalg.proven import SAFETY, UNIT_ROUNDOFF, gamma, magnitude_norm_bound, norm_bound
+
+_TRIGONOMETRIC_ERROR = 64 * UNIT_ROUNDOFF[torch.float64]
+"""Bound of |computed - true| for cos and sin of a sum of two angles below 2 pi.
+
+The angles' rounding contributes at most 16 pi u; the remaining 13 u cover a library that is off by 13 units.
+"""
+
+_BATCH_ENTRIES = 2**23
+
+
+class Convolution(NamedTuple):
+    """A convolution's kernel (out, in / groups, kh, kw) and how it reads its input.
+
+    `padding` holds (before, after) for rows and for columns; `mode` is "zeros", "circular", "reflect" or "replicate".
+    """
+
+    kernel: Tensor
+    stride: Size = (1, 1)
+    dilation: Size = (1, 1)
+    padding: tuple[Size, Size] = ((0, 0), (0, 0))
+    mode: str = "zeros"
+    groups: int = 1
+
+
+class _Axis(NamedTuple):
+    """The torus that one axis of a convolution is reduced to, and the largest number of copies of a pixel."""
+
+    torus: int
+    copies: int
+
+
+def same_convolution_of(kernel: Tensor, mode: str) -> Convolution:
+    """The convolution of stride 1 that keeps height and width; the kernel has odd sides."""
+    rows, columns = kernel.shape[-2] // 2, kernel.shape[-1] // 2
+    return Convolution(kernel, padding=((rows, rows), (columns, columns)), mode=mode)
+
+
+def convolution_norm_bound(convolution: Convolution, size: Size) -> float:
+    """Proven upper bound of the norm of a convolution on h x w images."""
+    rows, columns = _reduce_axes(convolution, size)
+    taps = _single_stride_kernel(convolution)
+    torus = rows.torus // convolution.stride[0], columns.torus // convolution.stride[1]
+    return torus_norm_bound(taps, torus) * math.sqrt(rows.copies * columns.copies) * SAFETY
+
+
+def convolution_magnitude_bound(convolution: Convolution, size: Size) -> float:
+    """Proven upper bound of the norm of the convolution with the entrywise magnitudes of the kernel, on any torus.
+
+    It governs rounding errors. The largest frequency matrix of a non-negative kernel is the one at frequency 0.
+    """
+    rows, columns = _reduce_axes(convolution, size)
+    taps = _single_stride_kernel(convolution)
+    total = taps.detach().to(torch.float64).abs().sum((-2, -1))
+    relative = 1 + gamma(taps.shape[-2] * taps.shape[-1])
+    return magnitude_norm_bound(total) * math.sqrt(rows.copies * columns.copies) * relative * SAFETY
+
+
+def output_size(convolution: Convolution, size: Size) -> Size:
+    """Height and width of the output."""
+    lengths = []
+    for axis in (0, 1):
+        padded = size[axis] + sum(convolution.padding[axis])
+        lengths.append((padded - _span(convolution, axis)) // convolution.stride[axis] + 1)
+    return lengths[0], lengths[1]
+
+
+def _span(convolution: Convolution, axis: int) -> int:
+    return (convolution.kernel.shape[axis - 2] - 1) * convolution.dilation[axis] + 1
+
+
+def _reduce_axes(convolution: Convolution, size: Size) -> tuple[_Axis, _Axis]:
+    outputs = output_size(convolution, size)
+    if min(outputs) < 1:
+        raise InvalidInputError(f"an image of {size[0]} x {size[1]} pixels is too small for this convolution")
+    rows, columns = (
+        _reduce_axis(size[a], outputs[a] * convolution.stride[a], convolution.stride[a], convolution.padding[a], mode)
+        for a, mode in enumerate((convolution.mode, convolution.mode))
+    )
+    return rows, columns
+
+
+def _reduce_axis(length: int, read: int, stride: int, padding: Size, mode: str) -> _Axis:
+    """`read` is the number of outputs times the stride: so many positions need places of their own on the torus."""
+    if mode == "zeros":
+        needed = max(length + max(padding), read)
+        return _Axis(-(-needed // stride) * stride, 1)
+    if mode == "circular" and length % stride == 0 and read <= length:
+        return _Axis(length, 1)
+    positions = torch.arange(length, dtype=torch.float64)[None, None]
+    copied = F.pad(positions, padding, mode=mode).long().flatten()
+    needed = max(len(copied), read)
+    return _Axis(-(-needed // stride) * stride, int(copied.bincount().amax()))
+
+
+def _single_stride_kernel(convolution: Convolution) -> Tensor:
+    """Kernel (groups, out / groups, in / groups * s * s, kh', kw') of stride 1 behind a pixel unshuffle by s."""
+    kernel, stride = convolution.kernel, convolution.stride
+    spans = [_span(convolution, axis) for axis in (0, 1)]
+    padded = [-(-span // step) * step for span, step in zip(spans, stride, strict=True)]
+    dense = kernel.new_zeros(*kernel.shape[:2], *padded)
+    dense[:, :, : spans[0] : convolution.dilation[0], : spans[1] : convolution.dilation[1]] = kernel
+    phases = dense.unflatten(-1, (-1, stride[1])).unflatten(-3, (-1, stride[0]))  # o, i, kh', sh, kw', sw
+    single = phases.permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
+    return single.unflatten(0, (convolution.groups, -1))
+
+
+def torus_norm_bound(kernel: Tensor, torus: Size) -> float:
+    """Proven upper bound of the norm of circular convolutions with kernels (..., out, in, kh, kw), the largest one.
+
+    The matrices K^(f) are sums of kh kw products computed with cosines and sines, so that in the Frobenius norm their
+    errors are at most sqrt(2) (gamma_(kh kw) + the error of a cosine) || sum_d |K[d]| ||_F.
+    """
+    taps = kernel.detach().to(torch.float64).flatten(0, -5) if kernel.dim() > 4 else kernel.detach().double()[None]
+    height, width = (1 if side == 1 else length for side, length in zip(kernel.shape[-2:], torus, strict=True))
+    angles = (
+        _angles(height, height, taps.shape[-2])[:, None, :, None]
+        + _angles(width, half_width(width), taps.shape[-1])[None, :, None, :]
+    )
+    angles = angles.flatten(2).flatten(0, 1).to(taps.device)  # (frequencies, taps)
+    flat = taps.movedim((-2, -1), (1, 2)).flatten(1, 2).flatten(2)  # (kernels, taps, out * in)
+    magnitude = math.sqrt(float(flat.abs().sum(1).square().sum(-1).amax())) * (1 + gamma(flat[0].numel() + 2))
+    error = math.sqrt(2) * (gamma(flat.shape[1]) + 2 * _TRIGONOMETRIC_ERROR) * magnitude * SAFETY
+    if flat.shape[1] == 1:  # a single tap: its phases are units, and no frequency differs from the others
+        return norm_bound(taps[..., 0, 0])
+    chunk = max(1, _BATCH_ENTRIES // flat[:, 0].numel())
+    return max(_frequencies_bound(part, flat, taps.shape[1:3], error) for part in angles.split(chunk))
+
+
+def _frequencies_bound(angles: Tensor, flat: Tensor, shape: torch.Size, error: float) -> float:
+    matrices = torch.complex(angles.cos() @ flat, angles.sin() @ flat)  # (kernels, frequencies, out * in)
+    return norm_bound(matrices.unflatten(-1, shape), error)
+
+
+def _angles(length: int, count: int, taps: int) -> Tensor:
+    """Angles 2 pi (f d mod n) / n; the integers are exact."""
+    frequency, offset = torch.arange(count), torch.arange(taps)
+    return (frequency[:, None] * offset % length).double() * (2 * math.pi / length)

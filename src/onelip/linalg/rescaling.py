@@ -1,0 +1,90 @@
+"""AOL rescaling: a diagonal D for which P D has norm at most 1, for matrices and for convolutions.
+
+D_jj = (sum_k |P^H P|_jk)^(-1/2) (Prach and Lampert, "Almost-Orthogonal Layers for Efficient General-Purpose Lipschitz
+Networks", ECCV 2022). D^(-2) - P^H P is then diagonally dominant, hence positive semi-definite, so D P^H P D <= I.
+
+Columns are divided by their largest magnitude before they are multiplied, so that no product overflows or
+underflows, whatever the scales of the columns are; the divisors cancel and are constants for autograd.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def _column_scale(magnitude: Tensor) -> tuple[Tensor, Tensor]:
+    """Divisors for the columns of the given largest magnitudes (1 for zero columns), and which columns are zero."""
+    zero = magnitude == 0
+    return magnitude.masked_fill(zero, 1).clamp(min=torch.finfo(magnitude.dtype).tiny), zero
+
+
+def _inverse_root(row_sums: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    """(s_j r_j)^(-1/2) with r_j = sum_k s_k |G_jk|, as two factors because s_j r_j has the square of the range.
+
+    The floor on r_j can only shrink the result; a zero column gets the finite scale 1 and stays zero. r_j is divided by
+    its own value, as a constant, so that the gradient has no r_j^(-3/2), which overflows long before r_j^(-1/2).
+    """
+    row_sums = row_sums.masked_fill(zero, 1).clamp(min=torch.finfo(row_sums.dtype).tiny)
+    constant = row_sums.detach()
+    return scale.rsqrt() * constant.rsqrt() * (row_sums / constant).rsqrt()
+
+
+def aol_scale(matrix: Tensor) -> Tensor:
+    """AOL scale of matrices P (..., m, n), shape (..., n): P * D[..., None, :] has norm at most 1."""
+    scale, zero = _column_scale(matrix.detach().abs().amax(-2))
+    scaled = matrix / scale.unsqueeze(-2)
+    row_sums = ((scaled.mH @ scaled).abs() * scale.unsqueeze(-2)).sum(-1)
+    return _inverse_root(row_sums, scale, zero)
+
+
+def _row_sums_by_convolution(scaled: Tensor, scale: Tensor) -> Tensor:
+    """All offsets at once: the kernel convolved with itself, leading batch dimensions as groups."""
+    out_channels, in_channels, height, width = scaled.shape[-4:]
+    channels_first = scaled.transpose(-4, -3).reshape(-1, out_channels, height, width)
+    groups = channels_first.shape[0] // in_channels
+    images = channels_first.unflatten(0, (groups, in_channels)).transpose(0, 1).flatten(1, 2)
+    padding = (height - 1, width - 1)
+    correlation = F.conv2d(images, channels_first, padding=padding, groups=groups)
+    magnitudes = correlation.abs().sum((-2, -1)).unflatten(1, (groups, in_channels)).transpose(0, 1)
+    return (magnitudes @ scale.reshape(groups, in_channels, 1)).reshape(scale.shape)
+
+
+def _row_sums_by_products(scaled: Tensor, scale: Tensor) -> Tensor:
+    """One product of the overlapping parts of the kernel per offset, for the half of the offsets that suffices."""
+    height, width = scaled.shape[-2:]
+    # (..., kh, kw, out, in): a window of the kernel is then a matrix (window out) x in.
+    taps = scaled.movedim((-2, -1), (-4, -3)).contiguous()
+    column = scale.unsqueeze(-1)
+    row_sums = torch.zeros_like(column)
+    for dy in range(height):
+        for dx in range(1 - width if dy else 0, width):
+            here = taps[..., : height - dy, max(0, -dx) : width - max(0, dx), :, :].flatten(-4, -2)
+            there = taps[..., dy:, max(0, dx) : width + min(0, dx), :, :].flatten(-4, -2)
+            products = (here.mT @ there).abs()
+            row_sums = row_sums + products @ column
+            if dy or dx:
+                row_sums = row_sums + products.mT @ column
+    return row_sums.squeeze(-1)
+
+
+# Up to here (out * in) one convolution is faster than many small products; measured for 3 x 3 kernels on a CPU core:
+# forward and backward 1.3 against 2.4 ms for 32 channels, 3.5 ms both for 64, 123 against 55 ms for 256.
+_CONVOLUTION_UP_TO = 64 * 64
+
+
+def aol_kernel_scale(kernel: Tensor) -> Tensor:
+    """AOL scale of the input channels for real kernels P (..., out, in, kh, kw), shape (..., in).
+
+    P^T P is a convolution with the autocorrelation v_ji(d) = sum_{o, p} P[o, j, p] P[o, i, p + d] as its kernel, so the
+    row sum for channel j is the sum of |v_ji(d)| over i and all (2 kh - 1)(2 kw - 1) offsets d. Offsets that
+    coincide on a small torus, or are cut off by zero padding, only lower the true row sum: the scale holds for
+    every image size and both paddings. As v_ji(d) = v_ij(-d), half of the offsets suffice.
+    """
+    scale, zero = _column_scale(kernel.detach().abs().amax((-4, -2, -1)))
+    scaled = kernel / scale[..., None, :, None, None]
+    out_channels, in_channels, height, width = kernel.shape[-4:]
+    if height * width > 1 and out_channels * in_channels <= _CONVOLUTION_UP_TO:
+        row_sums = _row_sums_by_convolution(scaled, scale)
+    else:
+        row_sums = _row_sums_by_products(scaled, scale)
+    return _inverse_root(row_sums, scale, zero)

@@ -1,0 +1,188 @@
+"""Spectral norms of matrices and convolutions: estimates from below, proven bounds from above, exact values.
+
+A power iteration gives a *lower* bound, good enough to train with but not to certify. The Gram iteration
+G_0 = A, G_t = G_(t-1)^H G_(t-1) gives ||G_t||_F^(1/2^t) >= sigma_max(A) for every t, with quadratic convergence
+(Delattre et al., "Efficient Bound of Lipschitz Constant for Convolutional Layers by Gram Iteration", ICML 2023).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from onelip.errors import InvalidInputError
+from onelip.linalg.fourier import kernel_to_frequency
+
+
+def largest_magnitude(matrix: Tensor) -> Tensor:
+    """Return max |real or imaginary part| over the last two dimensions, shape (..., 1, 1), outside autograd.
+
+    It is at least the smallest normal number, so that one can always divide by it. The functions that divide by it
+    are homogeneous and multiply it back, so treating it as a constant leaves their gradient exact.
+    """
+    parts = matrix.detach()
+    if parts.is_complex():
+        parts = torch.view_as_real(parts.resolve_conj()).abs().amax(-1)
+    return parts.abs().amax((-2, -1), keepdim=True).clamp(min=torch.finfo(parts.dtype).tiny)
+
+
+def frobenius_norm(matrix: Tensor) -> Tensor:
+    """Frobenius norm, shape (...), whose squares neither overflow nor underflow."""
+    scale = largest_magnitude(matrix)
+    return torch.linalg.vector_norm(matrix / scale, dim=(-2, -1)) * scale[..., 0, 0]
+
+
+def _unit(vector: Tensor, otherwise: Tensor) -> Tensor:
+    """Return vector / ||vector|| over the last dimension, or `otherwise` where the vector is zero."""
+    norm = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
+    return torch.where(norm > 0, vector / norm.clamp(min=torch.finfo(norm.dtype).tiny), otherwise)
+
+
+def power_iteration(matrix: Tensor, vector: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+    """Estimate sigma_max(A) from below by ||A v||, v the unit vector after some steps v <- A^H A v / ||A^H A v||.
+
+    Args:
+        matrix: (..., m, n).
+        vector: (..., n), non-zero; pass the vector of the previous call for a warm start.
+        iterations: steps; 0 evaluates the given vector.
+
+    Returns:
+        sigma (...), differentiable in the matrix with v held fixed (which is the gradient u v^H of sigma_max at
+        convergence), and the new unit vector.
+    """
+    scale = largest_magnitude(matrix)
+    scaled = matrix / scale
+    with torch.no_grad():
+        vector = _unit(vector, vector)
+        for _ in range(iterations):
+            image = (scaled @ vector.unsqueeze(-1)).squeeze(-1)
+            image = (scaled.mH @ _unit(image, image).unsqueeze(-1)).squeeze(-1)
+            vector = _unit(image, vector)
+    sigma = torch.linalg.vector_norm((scaled @ vector.unsqueeze(-1)).squeeze(-1), dim=-1)
+    return sigma * scale[..., 0, 0], vector
+
+
+def _pad_torus(x: Tensor, rows: int, columns: int) -> Tensor:
+    """Circular padding by indices modulo the size, which unlike F.pad may wrap more than once."""
+    height, width = x.shape[-2:]
+    row = torch.arange(-rows, height + rows, device=x.device) % height
+    column = torch.arange(-columns, width + columns, device=x.device) % width
+    return x[..., row, :][..., column]
+
+
+def _convolve(kernel: Tensor, x: Tensor, padding_mode: str) -> Tensor:
+    """Stride-1 'same' convolution of x (..., in, h, w) with kernel (..., out, in, kh, kw), a batch as groups."""
+    *batch, out_channels, in_channels, height, width = kernel.shape
+    rows, columns = height // 2, width // 2
+    folded = x.reshape(1, -1, *x.shape[-2:])
+    if padding_mode == "circular":
+        folded = _pad_torus(folded, rows, columns)
+    else:
+        folded = F.pad(folded, (columns, columns, rows, rows))
+    weight = kernel.reshape(-1, in_channels, height, width)
+    groups = folded.shape[1] // in_channels
+    return F.conv2d(folded, weight, groups=groups).reshape(*batch, out_channels, *x.shape[-2:])
+
+
+def _check_convolution(kernel: Tensor, padding_mode: str) -> None:
+    if padding_mode not in ("circular", "zeros"):
+        raise InvalidInputError(f"padding_mode must be 'circular' or 'zeros', not {padding_mode!r}")
+    if kernel.shape[-1] % 2 == 0 or kernel.shape[-2] % 2 == 0:
+        raise InvalidInputError(f"kernel sizes must be odd, not {kernel.shape[-2]} x {kernel.shape[-1]}")
+
+
+def conv_power_iteration(
+    kernel: Tensor, vector: Tensor, iterations: int, padding_mode: str = "circular"
+) -> tuple[Tensor, Tensor]:
+    """Power iteration for the 'same' convolution with kernel (..., out, in, kh, kw) on vector (..., in, h, w).
+
+    As `power_iteration`: a lower bound of the norm, and the new unit vector in the shape of the given one.
+    """
+    _check_convolution(kernel, padding_mode)
+    scale = largest_magnitude(kernel.flatten(-3))
+    scaled = kernel / scale[..., None, None]
+    # With odd 'same' padding the adjoint is a convolution again: channels exchanged, offsets negated.
+    adjoint = scaled.detach().transpose(-3, -4).flip(-2, -1)
+    shape = vector.shape
+    with torch.no_grad():
+        vector = _unit(vector.flatten(-3), vector.flatten(-3))
+        for _ in range(iterations):
+            image = _convolve(scaled, vector.reshape(shape), padding_mode).flatten(-3)
+            image = _unit(image, image).reshape(*shape[:-3], -1, *shape[-2:])
+            vector = _unit(_convolve(adjoint, image, padding_mode).flatten(-3), vector)
+    vector = vector.reshape(shape)
+    sigma = torch.linalg.vector_norm(_convolve(scaled, vector, padding_mode).flatten(-3), dim=-1)
+    return sigma * scale[..., 0, 0], vector
+
+
+def gram_norm_bound(matrix: Tensor, iterations: int = 6) -> Tensor:
+    """Proven upper bound ||G_t||_F^(1/2^t) of the spectral norm, shape (...); t = 0 is the Frobenius norm.
+
+    It exceeds sigma_max by a factor of at most rank^(1/2^(t+1)) (1.033 for rank 64 and t = 6, in general far less).
+    G is divided by its norm in each step so that no power overflows; the bound does not depend on these divisors in
+    exact arithmetic, hence they are constants for autograd. A zero matrix has the bound and the gradient zero.
+    """
+    tiny = torch.finfo(matrix.dtype).tiny
+    scale = largest_magnitude(matrix)
+    gram = matrix / scale
+    bound = scale[..., 0, 0]
+    wide = matrix.shape[-2] < matrix.shape[-1]
+    for step in range(iterations):
+        norm = torch.linalg.vector_norm(gram.detach(), dim=(-2, -1)).clamp(min=tiny)
+        bound = bound * norm ** (0.5**step)
+        gram = gram / norm[..., None, None]
+        # The Gram matrix on the smaller side has the same non-zero spectrum; from then on it is Hermitian.
+        gram = gram @ gram.mH if wide else gram.mH @ gram
+    return bound * torch.linalg.vector_norm(gram, dim=(-2, -1)).clamp(min=tiny) ** (0.5**iterations)
+
+
+def scale_below_one(matrix: Tensor) -> Tensor:
+    """A / ||(A^H A)^2||_F^(1/4): norm at most 1, proven, and at least rank^(-1/8). Zero stays zero."""
+    matrix = matrix / largest_magnitude(matrix)
+    # The largest entry has magnitude 1 now, so the floor matters for zero (and subnormal) matrices only.
+    return matrix / gram_norm_bound(matrix, 2).clamp(min=0.5)[..., None, None]
+
+
+def fantastic_four(kernel: Tensor, iterations: int = 6) -> Tensor:
+    """Proven upper bound sqrt(kh kw) min(||R||, ||S||, ||T||, ||U||) of the norm of a convolution, shape (...).
+
+    R, S, T, U are the four ways to write the kernel (..., out, in, kh, kw) as a matrix: out x (in kh kw),
+    (out kh kw) x in, (out kh) x (in kw), (out kw) x (in kh) (Singla and Feizi, "Fantastic Four: Differentiable
+    Bounds on Singular Values of Convolution Layers", ICLR 2021). A frequency matrix is each of them between phase
+    vectors of norms whose product is sqrt(kh kw), so the bound holds for every image size and both paddings. The
+    norms come from `gram_norm_bound`: the power iteration of the original would bound nothing.
+    """
+    *batch, out_channels, in_channels, height, width = kernel.shape
+    rows_first = kernel.transpose(-3, -2)  # out, kh, in, kw
+    columns_first = kernel.movedim(-1, -3)  # out, kw, in, kh
+    unfoldings = (
+        kernel.flatten(-3),
+        kernel.transpose(-4, -3).flatten(-3),
+        rows_first.reshape(*batch, out_channels * height, in_channels * width),
+        columns_first.reshape(*batch, out_channels * width, in_channels * height),
+    )
+    bounds = torch.stack([gram_norm_bound(unfolding, iterations) for unfolding in unfoldings])
+    return bounds.amin(0) * (height * width) ** 0.5
+
+
+def conv_norm(kernel: Tensor, size: tuple[int, int]) -> Tensor:
+    """Exact norm of the circular convolution on the h x w torus: max over frequencies of sigma_max, shape (...).
+
+    A real kernel has conjugate matrices at opposite frequencies, so half of the spectrum suffices. Kernels larger
+    than the torus wrap around it. Use float64 where digits matter.
+    """
+    return torch.linalg.matrix_norm(kernel_to_frequency(kernel, size), ord=2).amax((-2, -1))
+
+
+def conv_norm_bound(
+    kernel: Tensor, size: tuple[int, int], padding_mode: str = "circular", iterations: int = 6
+) -> Tensor:
+    """Proven upper bound of the norm of a 'same' convolution on h x w images: Gram iteration per frequency.
+
+    The convolution with zero padding is a restriction of the circular one on the torus of (h + kh - 1) x (w + kw - 1),
+    where nothing that is kept wraps around, so its norm is at most that one's.
+    """
+    _check_convolution(kernel, padding_mode)
+    height, width = size
+    if padding_mode == "zeros":
+        height, width = height + kernel.shape[-2] - 1, width + kernel.shape[-1] - 1
+    return gram_norm_bound(kernel_to_frequency(kernel, (height, width)), iterations).amax((-2, -1))

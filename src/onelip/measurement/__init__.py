@@ -1,0 +1,41 @@
+"""Time, memory and operation counts of networks and layers; see docs/measuring.md."""
+
+from onelip.measurement.campaign import Job, Outcome, run_job, run_jobs
+from onelip.measurement.layer_costs import CountedCosts, count_layer_costs
+from onelip.measurement.live_tensors import LiveTensors
+from onelip.measurement.macs import MacCounter, NetworkMacs, count_layer, count_macs, count_network
+from onelip.measurement.memory import CARDS_GIB, MemoryUse, measure_memory, predict_memory, smallest_card
+from onelip.measurement.reference import ReferenceConvNet
+from onelip.measurement.throughput import Clock, Rounds, Throughput, Timing, compare, measure_throughput
+from onelip.measurement.workload import DATASETS, REFERENCE, SIZES, Workload
+
+__all__ = [
+    "CARDS_GIB",
+    "DATASETS",
+    "REFERENCE",
+    "SIZES",
+    "Clock",
+    "CountedCosts",
+    "Job",
+    "LiveTensors",
+    "MacCounter",
+    "MemoryUse",
+    "NetworkMacs",
+    "Outcome",
+    "ReferenceConvNet",
+    "Rounds",
+    "Throughput",
+    "Timing",
+    "Workload",
+    "compare",
+    "count_layer",
+    "count_layer_costs",
+    "count_macs",
+    "count_network",
+    "measure_memory",
+    "measure_throughput",
+    "predict_memory",
+    "run_job",
+    "run_jobs",
+    "smallest_card",
+]

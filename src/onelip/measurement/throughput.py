@@ -1,0 +1,145 @@
+"""Time of a training step and of cached inference, interleaved with the plain reference network.
+
+The machine's speed drifts (other processes, temperature), so each round times the network and the reference one
+right after the other, in alternating order, and the reported ratio is the median of the rounds' ratios.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from onelip.measurement.statistics import Summary, summarise
+from onelip.measurement.workload import Workload, build_network, random_batch, training_step
+
+Action = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Seconds, and a call that waits until the device has done all its work."""
+
+    now: Callable[[], float] = time.perf_counter
+    synchronise: Callable[[], None] = lambda: None
+
+
+def device_clock(device: torch.device) -> Clock:
+    """The clock of a device: on CUDA, kernels run after their call has returned, so that it has to wait."""
+    if device.type == "cuda":
+        return Clock(synchronise=lambda: torch.cuda.synchronize(device))
+    return Clock()
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How often to measure: at least `least` and at most `most` rounds of `batches` batches each.
+
+    Between the two, measuring ends as soon as the ratio is known to `tolerance` (half the confidence interval) or
+    after `seconds`.
+    """
+
+    warm_up: int = 2
+    least: int = 7
+    most: int = 100
+    batches: int = 1
+    tolerance: float = 0.02
+    seconds: float = 60.0
+
+
+def default_rounds(device: torch.device) -> Rounds:
+    """On CUDA 100 batches as in the paper, in ten groups so that waiting does not slow them; else adaptive."""
+    if device.type == "cuda":
+        return Rounds(warm_up=10, least=10, most=10, batches=10)
+    return Rounds()
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per batch of the network and of the reference, and their ratio round by round."""
+
+    seconds: Summary
+    reference_seconds: Summary
+    ratio: Summary
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Timings of training and cached inference for one workload."""
+
+    training: Timing
+    inference: Timing
+    images_per_second_training: float
+    images_per_second_inference: float
+    seconds_per_epoch: float
+
+
+def time_batches(action: Action, clock: Clock, batches: int) -> float:
+    """Mean seconds of one call over `batches` calls."""
+    clock.synchronise()
+    start = clock.now()
+    for _ in range(batches):
+        action()
+    clock.synchronise()
+    return (clock.now() - start) / batches
+
+
+def compare(action: Action, reference: Action, clock: Clock, rounds: Rounds) -> Timing:
+    """Time two actions in turns until their ratio is known well enough."""
+    for _ in range(rounds.warm_up):
+        action()
+        reference()
+    clock.synchronise()
+    ours: list[float] = []
+    theirs: list[float] = []
+    start = clock.now()
+    while len(ours) < rounds.most:
+        order = [(action, ours), (reference, theirs)]
+        for timed, samples in order if len(ours) % 2 == 0 else order[::-1]:
+            samples.append(time_batches(timed, clock, rounds.batches))
+        if len(ours) >= rounds.least and _is_enough(ours, theirs, clock.now() - start, rounds):
+            break
+    return _timing(ours, theirs)
+
+
+def _is_enough(ours: list[float], theirs: list[float], elapsed: float, rounds: Rounds) -> bool:
+    return elapsed >= rounds.seconds or _timing(ours, theirs).ratio.relative_error <= rounds.tolerance
+
+
+def _timing(ours: list[float], theirs: list[float]) -> Timing:
+    ratios = [own / other for own, other in zip(ours, theirs, strict=True)]
+    return Timing(summarise(ours), summarise(theirs), summarise(ratios))
+
+
+def measure_throughput(workload: Workload, device: torch.device, rounds: Rounds | None = None) -> Throughput:
+    """Time one network against the reference on the same shapes."""
+    clock, rounds = device_clock(device), rounds or default_rounds(device)
+    x, labels = random_batch(workload, device)
+    model, reference = build_network(workload, device), build_network(workload.reference, device)
+    steps = training_step(model, x, labels), training_step(reference, x, labels)
+    training = compare(*steps, clock, rounds)
+    inference = compare(_cached_inference(model, x), _cached_inference(reference, x), clock, rounds)
+    batch, images = workload.batch_size, workload.shape.train_images
+    return Throughput(
+        training=training,
+        inference=inference,
+        images_per_second_training=batch / training.seconds.median,
+        images_per_second_inference=batch / inference.seconds.median,
+        seconds_per_epoch=math.ceil(images / batch) * training.seconds.median,
+    )
+
+
+def _cached_inference(model: nn.Module, x: Tensor) -> Action:
+    """A forward pass without gradients; the caller's warm-up fills the caches of the transformations."""
+    model.zero_grad()
+    model.eval()
+
+    def forward() -> None:
+        with torch.no_grad():
+            model(x)
+
+    return forward

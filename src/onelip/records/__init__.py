@@ -1,0 +1,42 @@
+"""Records of runs: one folder per run with one JSON record and at most one checkpoint; see docs/records.md."""
+
+from onelip.records.canonical import canonical_json, dump_json, parse_json, run_name, to_plain
+from onelip.records.checkpoint import CHECKPOINT_FILE, Checkpoint, load_checkpoint, save_checkpoint
+from onelip.records.reading import read_record
+from onelip.records.record import RECORD_FILE, SCHEMA_VERSION, RunRecord, RunStatus, new_record
+from onelip.records.store import (
+    LoadedRecords,
+    Run,
+    StoredRun,
+    find_run,
+    is_run,
+    load_records,
+    remove_run,
+    start_run,
+)
+
+__all__ = [
+    "CHECKPOINT_FILE",
+    "RECORD_FILE",
+    "SCHEMA_VERSION",
+    "Checkpoint",
+    "LoadedRecords",
+    "Run",
+    "RunRecord",
+    "RunStatus",
+    "StoredRun",
+    "canonical_json",
+    "dump_json",
+    "find_run",
+    "is_run",
+    "load_checkpoint",
+    "load_records",
+    "new_record",
+    "parse_json",
+    "read_record",
+    "remove_run",
+    "run_name",
+    "save_checkpoint",
+    "start_run",
+    "to_plain",
+]

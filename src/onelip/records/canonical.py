@@ -1,0 +1,124 @@
+"""Values to strict JSON and back, and the name that a configuration gives to its run.
+
+JSON has no NaN and no infinity, but a diverged loss is a result worth keeping. A non-finite float is written
+as `{"$nonfinite": "nan"}` (or "inf", "-inf"): valid JSON for every reader, and never mistaken for a string.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any, NoReturn
+
+from onelip.errors import InvalidInputError
+
+_NONFINITE = "$nonfinite"
+_NONFINITE_VALUES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_HASH_DIGITS = 12  # 48 bits: a million runs collide with probability 0.2 %, and a collision is detected
+_PREFIX_KEYS = ("method", "size", "dataset", "budget")
+
+
+def to_plain(value: Any, where: str = "config") -> Any:
+    """Dataclasses, enums, paths and tuples to dicts, lists, strings and numbers; anything else is refused."""
+    if isinstance(value, enum.Enum):
+        return to_plain(value.value, where)
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)  # numpy.float64 is a float too, but prints differently
+    if isinstance(value, PurePath):
+        return value.as_posix()
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {_key(key, where): to_plain(item, f"{where}.{key}") for key, item in value.items()}
+    raise InvalidInputError(
+        f"{where} is a {type(value).__name__}, which a record cannot hold; allowed: None, bool, int, float, "
+        "str, path, enum, list, tuple, dict with text keys, dataclass"
+    )
+
+
+def _key(key: Any, where: str) -> str:
+    if not isinstance(key, str) or isinstance(key, enum.Enum) or key == _NONFINITE:
+        raise InvalidInputError(f"{where} has the key {key!r}; keys must be text and not {_NONFINITE!r}")
+    return key
+
+
+def dump_json(value: Any, *, indent: int | None = 2, where: str = "value") -> str:
+    """Strictly valid JSON text of any value that `to_plain` accepts."""
+    return json.dumps(_encode(to_plain(value, where)), allow_nan=False, indent=indent)
+
+
+def parse_json(text: str) -> Any:
+    """The value that `dump_json` wrote; ValueError for text that is not strict JSON."""
+    return json.loads(text, parse_constant=_refuse_constant, object_hook=_decode_object)
+
+
+def canonical_json(value: Any) -> str:
+    """One text per configuration: sorted keys, no spaces, and 1, 1.0 and -0.0 versus 0 written alike.
+
+    Other floats are written with the shortest digits that give the same double back, as Python always does.
+    """
+    return json.dumps(_encode(_integral(to_plain(value))), allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+def run_name(kind: str, config: Any, seed: int | None) -> str:
+    """Folder name of a run: a readable prefix and the hash of kind, configuration and seed."""
+    plain = to_plain(config)
+    if not isinstance(plain, dict):
+        raise InvalidInputError(f"a configuration is a dataclass or a dict, not a {type(config).__name__}")
+    identity = canonical_json({"kind": kind, "config": plain, "seed": seed})
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:_HASH_DIGITS]
+    words = [kind, *(plain[key] for key in _PREFIX_KEYS if isinstance(plain.get(key), str))]
+    if seed is not None:
+        words.append(f"s{seed}")
+    prefix = "-".join(re.sub(r"[^A-Za-z0-9.]+", "", word)[:16] for word in words)
+    return f"{prefix.lstrip('.')}-{digest}"
+
+
+def looks_like_run_name(name: str) -> bool:
+    """Whether a folder name ends as `run_name` ends them."""
+    return re.fullmatch(rf".+-[0-9a-f]{{{_HASH_DIGITS}}}", name) is not None
+
+
+def _integral(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_integral(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _integral(item) for key, item in value.items()}
+    return value
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_NONFINITE: str(value)}
+    if isinstance(value, list):
+        return [_encode(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _encode(item) for key, item in value.items()}
+    return value
+
+
+def _decode_object(value: dict[str, Any]) -> Any:
+    if _NONFINITE not in value:
+        return value
+    text = value[_NONFINITE]
+    if len(value) != 1 or text not in _NONFINITE_VALUES:
+        raise ValueError(f"{_NONFINITE} must stand alone and be one of {', '.join(_NONFINITE_VALUES)}")
+    return _NONFINITE_VALUES[text]
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,268 @@
+"""Norms against dense matrices: estimates never above, bounds never below, exact values exact."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from onelip.errors import InvalidInputError
+from onelip.linalg.spectral import (
+    conv_norm,
+    conv_norm_bound,
+    conv_power_iteration,
+    fantastic_four,
+    frobenius_norm,
+    gram_norm_bound,
+    power_iteration,
+    scale_below_one,
+)
+
+SCALES = [0.0, 1e-30, 1e-12, 1.0, 1e12, 1e30]
+
+
+def _dense(kernel: Tensor, size: tuple[int, int], padding_mode: str) -> Tensor:
+    """Matrix of the 'same' convolution, entry by entry, so that kernels may wrap around the torus repeatedly."""
+    out_channels, in_channels, kernel_height, kernel_width = kernel.shape
+    height, width = size
+    matrix = torch.zeros(out_channels, height, width, in_channels, height, width, dtype=kernel.dtype)
+    for y in range(height):
+        for x in range(width):
+            for dy in range(kernel_height):
+                for dx in range(kernel_width):
+                    row, column = y + dy - kernel_height // 2, x + dx - kernel_width // 2
+                    if padding_mode == "circular":
+                        row, column = row % height, column % width
+                    if 0 <= row < height and 0 <= column < width:
+                        matrix[:, y, x, :, row, column] += kernel[:, :, dy, dx]
+    return matrix.reshape(out_channels * height * width, -1)
+
+
+def _norm(matrix: Tensor) -> Tensor:
+    return torch.linalg.matrix_norm(matrix, ord=2)
+
+
+def test_dense_is_the_convolution() -> None:
+    """The ground truth of this file is itself checked against F.conv2d."""
+    torch.manual_seed(0)
+    kernel, x = torch.randn(2, 3, 3, 5, dtype=torch.float64), torch.randn(1, 3, 4, 6, dtype=torch.float64)
+    for padding_mode, mode in (("circular", "circular"), ("zeros", "constant")):
+        expected = F.conv2d(F.pad(x, (2, 2, 1, 1), mode=mode), kernel).flatten()
+        torch.testing.assert_close(_dense(kernel, (4, 6), padding_mode) @ x.flatten(), expected)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    rows=st.integers(1, 9),
+    columns=st.integers(1, 9),
+    steps=st.integers(0, 8),
+    exponent=st.sampled_from([-100, -12, 0, 12, 100]),
+    is_complex=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_power_iteration_below_and_gram_bound_above(
+    rows: int, columns: int, steps: int, exponent: int, is_complex: bool, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    dtype = torch.complex128 if is_complex else torch.float64
+    matrix = torch.randn(rows, columns, dtype=dtype, generator=generator) * 10.0**exponent
+    vector = torch.randn(columns, dtype=dtype, generator=generator)
+    sigma = float(_norm(matrix / 10.0**exponent)) * 10.0**exponent
+    estimate, new_vector = power_iteration(matrix, vector, steps)
+    bound = float(gram_norm_bound(matrix, steps))
+    assert float(estimate) <= sigma * (1 + 1e-13)
+    assert sigma * (1 - 1e-13) <= bound <= sigma * min(rows, columns) ** (0.5 ** (steps + 1)) * (1 + 1e-13)
+    assert abs(float(new_vector.abs().square().sum()) - 1) < 1e-12
+
+
+def test_trap_1_power_iteration_leaves_a_gap_that_the_gram_bound_closes() -> None:
+    """After 100 iterations from a fresh vector the estimate is still short: nothing certifies with it."""
+    torch.manual_seed(1)
+    matrices = torch.randn(20, 256, 256, dtype=torch.float64)
+    exact = _norm(matrices)
+    estimate, _ = power_iteration(matrices, torch.randn(20, 256, dtype=torch.float64), 100)
+    assert (estimate <= exact).all()
+    assert (exact / estimate).square().max() > 1.001
+    bound = gram_norm_bound(matrices, 12)
+    assert (bound >= exact * (1 - 1e-14)).all()
+    assert (bound <= exact * 1.001).all()
+
+
+def test_power_iteration_converges_and_warm_starts() -> None:
+    torch.manual_seed(2)
+    matrix = torch.randn(2, 3, 8, 5, dtype=torch.complex128)
+    vector = torch.randn(2, 3, 5, dtype=torch.complex128)
+    for _ in range(300):
+        _, vector = power_iteration(matrix, vector, 1)
+    sigma, _ = power_iteration(matrix, vector, 0)
+    torch.testing.assert_close(sigma, _norm(matrix))
+
+
+def test_power_iteration_gradient_is_that_of_the_norm_at_convergence() -> None:
+    torch.manual_seed(3)
+    matrix = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    sigma, vector = power_iteration(matrix, torch.randn(4, dtype=torch.float64), 500)
+    (actual,) = torch.autograd.grad(sigma, matrix)
+    (expected,) = torch.autograd.grad(_norm(matrix), matrix)
+    torch.testing.assert_close(actual, expected)
+    assert not vector.requires_grad
+
+
+def test_power_iteration_survives_a_zero_matrix() -> None:
+    """A vector that became zero would stay zero for ever: the old one must be kept."""
+    vector = torch.randn(4)
+    sigma, kept = power_iteration(torch.zeros(3, 4), vector, 5)
+    assert sigma == 0
+    torch.testing.assert_close(kept, vector / vector.norm())
+    sigma, kept = conv_power_iteration(torch.zeros(3, 1, 3, 3), vector.reshape(1, 2, 2), 5)
+    assert sigma == 0
+    torch.testing.assert_close(kept, (vector / vector.norm()).reshape(1, 2, 2))
+
+
+@pytest.mark.parametrize("padding_mode", ["circular", "zeros"])
+@pytest.mark.parametrize("size", [(1, 1), (2, 5), (4, 4)])
+@pytest.mark.parametrize("shape", [(3, 2, 3, 3), (2, 3, 5, 3), (2, 2, 1, 1)])
+def test_conv_power_iteration(shape: tuple[int, ...], size: tuple[int, int], padding_mode: str) -> None:
+    torch.manual_seed(4)
+    kernel = torch.randn(2, *shape, dtype=torch.float64)
+    vector = torch.randn(2, shape[1], *size, dtype=torch.float64)
+    exact = torch.stack([_norm(_dense(item, size, padding_mode)) for item in kernel])
+    early, _ = conv_power_iteration(kernel, vector, 2, padding_mode)
+    assert (early <= exact * (1 + 1e-13)).all()
+    late, new_vector = conv_power_iteration(kernel, vector, 1500, padding_mode)
+    torch.testing.assert_close(late, exact, rtol=1e-5, atol=0)
+    assert (late <= exact * (1 + 1e-13)).all()
+    assert new_vector.shape == vector.shape
+    torch.testing.assert_close(conv_power_iteration(kernel[0], vector[0], 2, padding_mode)[0], early[0])
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 4), (6, 6)])
+@pytest.mark.parametrize("shape", [(3, 2, 3, 3), (2, 3, 5, 7), (2, 2, 1, 1)])
+def test_conv_norm_is_exact_and_the_bounds_are_above(shape: tuple[int, ...], size: tuple[int, int]) -> None:
+    torch.manual_seed(5)
+    kernel = torch.randn(2, *shape, dtype=torch.float64)
+    exact = torch.stack([_norm(_dense(item, size, "circular")) for item in kernel])
+    torch.testing.assert_close(conv_norm(kernel, size), exact)
+    for iterations in (0, 1, 6):
+        assert (conv_norm_bound(kernel, size, "circular", iterations) >= exact * (1 - 1e-13)).all()
+    assert (conv_norm_bound(kernel, size, "circular", 6) <= exact * min(shape[:2]) ** (1 / 128) * (1 + 1e-13)).all()
+    zeros = torch.stack([_norm(_dense(item, size, "zeros")) for item in kernel])
+    assert (conv_norm_bound(kernel, size, "zeros") >= zeros * (1 - 1e-13)).all()
+    assert (fantastic_four(kernel) >= torch.maximum(exact, zeros) * (1 - 1e-13)).all()
+
+
+def test_trap_11_a_small_torus_underestimates_the_norm() -> None:
+    torch.manual_seed(6)
+    kernel = torch.randn(50, 2, 2, 3, 3, dtype=torch.float64)
+    on_small, on_real = conv_norm(kernel, (3, 3)), conv_norm(kernel, (12, 12))
+    assert (on_real / on_small).max() > 1.05
+    assert (conv_norm_bound(kernel, (12, 12)) >= on_real * (1 - 1e-13)).all()
+    # Every torus is covered by the bound that does not know the size.
+    assert (fantastic_four(kernel) >= on_real).all()
+
+
+def test_fantastic_four_is_the_smallest_of_the_four_unfoldings() -> None:
+    torch.manual_seed(7)
+    winners = set()
+    for shape in ((2, 9, 3, 3), (9, 2, 3, 3), (4, 4, 3, 5), (4, 4, 5, 3)):
+        kernel = torch.randn(shape, dtype=torch.float64)
+        o, i, h, w = shape
+        unfoldings = [
+            kernel.reshape(o, -1),
+            kernel.permute(1, 0, 2, 3).reshape(i, -1),
+            kernel.permute(0, 2, 1, 3).reshape(o * h, i * w),
+            kernel.permute(0, 3, 1, 2).reshape(o * w, i * h),
+        ]
+        norms = torch.stack([_norm(unfolding) for unfolding in unfoldings])
+        winners.add(int(norms.argmin()))
+        actual = fantastic_four(kernel, iterations=12)
+        torch.testing.assert_close(actual, norms.min() * (h * w) ** 0.5, rtol=1e-3, atol=0)
+        assert actual >= norms.min() * (h * w) ** 0.5 * (1 - 1e-13)
+    assert len(winners) > 1
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_any_scale_is_finite_with_finite_gradient(scale: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(8)
+    base = torch.randn(3, 4, 4, dtype=dtype)
+    matrix = (base * scale).requires_grad_()
+    vector = torch.randn(3, 4, dtype=dtype)
+    for function, truth in (
+        (lambda m: gram_norm_bound(m, 8), _norm(base)),
+        (lambda m: power_iteration(m, vector, 300)[0], _norm(base)),
+        (frobenius_norm, torch.linalg.matrix_norm(base)),
+    ):
+        value = function(matrix)
+        torch.testing.assert_close(value, truth * scale, rtol=5e-3, atol=0)
+        (gradient,) = torch.autograd.grad(value.sum(), matrix)
+        assert torch.isfinite(gradient.abs()).all()
+        assert bool(gradient.any()) == (scale != 0)
+    scaled = scale_below_one(matrix)
+    assert _norm(scaled.detach()).max() <= 1 + 1e-6
+    (gradient,) = torch.autograd.grad(scaled.abs().sum(), matrix)
+    assert torch.isfinite(gradient.abs()).all()
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_convolutions_of_any_scale(scale: float) -> None:
+    torch.manual_seed(9)
+    base = torch.randn(3, 2, 3, 3)
+    kernel = (base * scale).requires_grad_()
+    vector = torch.randn(2, 4, 4)
+    for function in (
+        fantastic_four,
+        lambda k: conv_norm_bound(k, (4, 4), "zeros"),
+        lambda k: conv_power_iteration(k, vector, 3)[0],
+        lambda k: conv_norm(k, (4, 4)),
+    ):
+        value = function(kernel)
+        torch.testing.assert_close(value, function(base) * scale, rtol=1e-4, atol=0)
+        (gradient,) = torch.autograd.grad(value, kernel)
+        assert torch.isfinite(gradient).all()
+
+
+CASES: dict[str, Callable[[Tensor], Tensor]] = {
+    "gram": lambda x: gram_norm_bound(x, 3),
+    "gram_of_wide": lambda x: gram_norm_bound(x.flatten(-3), 3),
+    "frobenius": frobenius_norm,
+    "below_one": scale_below_one,
+    "fantastic_four": lambda x: fantastic_four(x, 1),
+    "conv_norm": lambda x: conv_norm(x, (4, 5)),
+    "conv_norm_bound": lambda x: conv_norm_bound(x, (2, 3), "zeros", 2),
+    "power": lambda x: power_iteration(x, torch.ones(3, dtype=x.dtype), 0)[0],
+    "conv_power": lambda x: conv_power_iteration(x, torch.ones(2, 3, 3, 3, dtype=x.dtype), 0)[0],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_and_compilation(name: str) -> None:
+    """Power iterations with 0 steps: with more, the vector moves with the matrix but counts as a constant."""
+    torch.manual_seed(10)
+    torch._dynamo.reset()
+    x = torch.randn(2, 2, 3, 3, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(CASES[name], (x,))
+    actual = torch.compile(CASES[name], fullgraph=True, backend="aot_eager")(x)
+    torch.testing.assert_close(actual, CASES[name](x))
+    actual.sum().backward()
+
+
+def test_complex_gradient_of_the_gram_bound() -> None:
+    torch.manual_seed(11)
+    matrix = torch.randn(2, 3, 5, dtype=torch.complex128, requires_grad=True)
+    assert torch.autograd.gradcheck(gram_norm_bound, (matrix,))
+
+
+def _power(kernel: Tensor, padding_mode: str) -> object:
+    return conv_power_iteration(kernel, torch.ones(1, 4, 4), 1, padding_mode)
+
+
+@pytest.mark.parametrize("function", [lambda k, m: conv_norm_bound(k, (4, 4), m), _power])
+def test_bad_arguments(function: Callable[[Tensor, str], object]) -> None:
+    with pytest.raises(InvalidInputError, match="'circular' or 'zeros'"):
+        function(torch.zeros(1, 1, 3, 3), "reflect")
+    with pytest.raises(InvalidInputError, match="odd"):
+        function(torch.zeros(1, 1, 2, 3), "zeros")
