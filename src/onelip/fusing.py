@@ -26,7 +26,7 @@ def fuse(model: nn.Module, input_shape: Sequence[int] | None = None) -> nn.Modul
 
     `input_shape` is that of one input without the batch, such as (3, 32, 32); by default `model.input_shape`
     if there is one. Without either, only layers that do not depend on the image size can be fused. Outputs
-    equal those of `model.eval()`; what is left of the parameters is frozen, except those of other modules.
+    equal those of `model.eval()`. The fused layers are frozen: training them would void their guarantee.
     """
     fused = copy.deepcopy(model).eval()
     shape = getattr(model, "input_shape", None) if input_shape is None else input_shape

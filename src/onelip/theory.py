@@ -108,10 +108,20 @@ def evaluate(expression: str, shape: LayerShape) -> float:
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
+_ABBREVIATIONS = {"b*s**2*c**2*k**2": "C", "b*s**2*c": "M", "c**2*k**2": "P"}
+"""The paper's: products of a plain convolution, numbers in its input, numbers in its kernel."""
+
 
 def pretty(expression: str) -> str:
-    """The expression as one reads it: "5*c**2*k**2" becomes "5 c² k²", and "0" a dash."""
+    """The expression as one reads it: "5*c**2*k**2" becomes "5 P", "c**3*k**4" "c³ k⁴", and "0" a dash."""
     if expression == "0":
         return "-"
-    powers = re.sub(r"\*\*(\d+)", lambda match: match[1].translate(_SUPERSCRIPTS), expression)
-    return powers.replace("*", " ")
+    terms = " + ".join(_abbreviated(term) for term in expression.split(" + "))
+    return re.sub(r"\*\*(\d+)", lambda match: match[1].translate(_SUPERSCRIPTS), terms).replace("*", " ")
+
+
+def _abbreviated(term: str) -> str:
+    for long, short in _ABBREVIATIONS.items():
+        if match := re.fullmatch(rf"(\d+\*)?{re.escape(long)}((?!\*\*|\d).*)", term):
+            return f"{match[1] or ''}{short}{match[2]}"
+    return term

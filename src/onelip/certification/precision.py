@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """No autocast, no tf32 or bfloat16 products, and no cuDNN: its Winograd and FFT convolutions are no inner products."""
+    """No autocast, no tf32 or bfloat16 products, and no cuDNN: its Winograd convolutions are no inner products."""
     products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     with ExitStack() as stack:
         stack.enter_context(torch.autocast("cpu", enabled=False))

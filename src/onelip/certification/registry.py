@@ -53,7 +53,9 @@ def layer_bound(module: nn.Module, input_shape: Shape, path: str = "") -> LayerB
             _check_inherited(module, cls, family.methods, path)
             return family.bound(module, input_shape)
     raise unknown(
-        module, path, "declare a float `lipschitz_constant` or a method `lipschitz_bound(input_shape)` if you have a proof"
+        module,
+        path,
+        "declare a float `lipschitz_constant` or a method `lipschitz_bound(input_shape)` if you have a proof",
     )
 
 
@@ -78,14 +80,16 @@ def _check_inherited(module: nn.Module, cls: type[nn.Module], methods: tuple[str
 def _declares(module: nn.Module) -> bool:
     if isinstance(module, LipschitzLayer):
         return type(module).lipschitz_bound is not LipschitzLayer.lipschitz_bound
-    return type(module) not in _FAMILIES and (hasattr(module, "lipschitz_constant") or hasattr(module, "lipschitz_bound"))
+    return type(module) not in _FAMILIES and (
+        hasattr(module, "lipschitz_constant") or hasattr(module, "lipschitz_bound")
+    )
 
 
 def _declared_bound(module: Any, input_shape: Shape) -> LayerBound:
     """A user's declaration: the constant is believed, rounding is known only where `rounding_error` is declared too."""
     if isinstance(module, LipschitzLayer):
         constant = float(module.lipschitz_bound((input_shape[-2], input_shape[-1]) if len(input_shape) == 3 else None))
-    elif callable(getattr(module, "lipschitz_bound", None)):
+    elif hasattr(module, "lipschitz_bound"):
         constant = float(module.lipschitz_bound(input_shape))
     else:
         constant = float(module.lipschitz_constant)

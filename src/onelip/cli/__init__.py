@@ -113,7 +113,7 @@ def _choices(commands: dict[str, CommandInfo]) -> Any:
 def one_line(box: str) -> str:
     """The text of one of tyro's error boxes as one line: frames, colours and line breaks removed.
 
-    tyro has no public way to get at its messages before they are framed. Whatever it prints, no word is lost.
+    tyro has no public way to get at its messages before they are framed. No word inside the frame is lost.
     """
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
     rows = [row.strip("│ ") for row in plain.splitlines() if not row.startswith(("╭", "╰"))]

@@ -120,13 +120,16 @@ def _progress_bar() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from onelip.data.fetch import SOURCE_FAILED
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         stages: dict[str, int] = {}
 
         def show(stage: str, done: int, total: int | None) -> None:
-            if stage.startswith("not reachable"):
-                bar.console.print(stage, markup=False, highlight=False)
+            if stage.startswith(SOURCE_FAILED):
+                bar.console.print(stage, markup=False, highlight=False, soft_wrap=True)
                 return
             if stage not in stages:
                 stages[stage] = bar.add_task(stage, total=total)

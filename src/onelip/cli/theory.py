@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
+
 from onelip.cli import CommandInfo
 
 if TYPE_CHECKING:
     from onelip.theory import LayerShape, TheoryRow
+
+    Rows = list[tuple[TheoryRow, dict[str, float] | None]]
 
 
 @dataclass(frozen=True)
@@ -50,19 +54,19 @@ class Theory:
         return 0
 
 
-def _rows(shape: LayerShape, counted: bool) -> list[tuple[TheoryRow, dict[str, float] | None]]:
+def _rows(shape: LayerShape, counted: bool) -> Rows:
     """Rows of the table, with the counted figures on the row that describes what onelip runs."""
     from onelip.measurement import count_layer_costs
     from onelip.theory import costs_in_use, theory_table
 
-    rows: list[tuple[TheoryRow, dict[str, float] | None]] = []
+    rows: Rows = []
     for row in theory_table():
         in_use = counted and row == costs_in_use(row.method)
         rows.append((row, asdict(count_layer_costs(row.method, shape)) if in_use else None))
     return rows
 
 
-def _print_json(shape: LayerShape, rows: list[tuple[TheoryRow, dict[str, float] | None]]) -> None:
+def _print_json(shape: LayerShape, rows: Rows) -> None:
     import json
 
     entries: list[dict[str, Any]] = []
@@ -73,17 +77,16 @@ def _print_json(shape: LayerShape, rows: list[tuple[TheoryRow, dict[str, float] 
     print(json.dumps({"shape": asdict(shape), "rows": entries}, indent=2))
 
 
-def _print_tables(
-    shape: LayerShape, rows: list[tuple[TheoryRow, dict[str, float] | None]], counted: bool
-) -> None:
+def _print_tables(shape: LayerShape, rows: Rows, counted: bool) -> None:
     from rich.console import Console
 
     console = Console()
     for part in ("input", "parameter"):
         console.print(_symbols(part, [row for row, _ in rows]))
-    layer = f"b={shape.b} s={shape.s} c={shape.c} k={shape.k} t={shape.t}"
+    console.print("C = b s² c² k², M = b s² c, P = c² k²: products, input and kernel of a plain convolution.\n")
+    console.print(f"For b={shape.b} s={shape.s} c={shape.c} k={shape.k} t={shape.t}:\n")
     for part in ("input", "parameter"):
-        console.print(_values(part, shape, rows, counted, layer))
+        console.print(_values(part, shape, rows, counted))
 
 
 def _symbols(part: str, rows: list[TheoryRow]) -> Any:
@@ -91,9 +94,9 @@ def _symbols(part: str, rows: list[TheoryRow]) -> Any:
 
     from onelip.theory import pretty
 
-    table = Table(title=f"{part.capitalize()} transformation", title_justify="left")
+    table = Table(title=f"{part.capitalize()} transformation", title_justify="left", box=SIMPLE_HEAD)
     for name in ("method", "by", "operations", "MACs", "memory"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, no_wrap=name != "operations")
     for row in rows:
         costs = row.costs
         operations = getattr(costs, f"{part}_operations")
@@ -102,12 +105,12 @@ def _symbols(part: str, rows: list[TheoryRow]) -> Any:
     return table
 
 
-def _values(
-    part: str, shape: LayerShape, rows: list[tuple[TheoryRow, dict[str, float] | None]], counted: bool, layer: str
-) -> Any:
+def _values(part: str, shape: LayerShape, rows: Rows, counted: bool) -> Any:
     from rich.table import Table
 
-    table = Table(title=f"{part.capitalize()} transformation at {layer}", title_justify="left")
+    from onelip.measurement.tables import short_number
+
+    table = Table(title=f"{part.capitalize()} transformation", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("method")
     table.add_column("by")
     for what in ("MACs", "memory"):
@@ -117,19 +120,11 @@ def _values(
     for row, count in rows:
         cells = [row.method, row.source]
         for what in (f"{part}_macs", f"{part}_memory"):
-            cells.append(_short(row.at(shape)[what]))
+            cells.append(short_number(row.at(shape)[what]))
             if counted:
-                cells.append(_short(count[what]) if count else "")
+                cells.append(short_number(count[what]) if count else "")
         table.add_row(*cells)
     return table
-
-
-def _short(value: float) -> str:
-    """Three digits and a factor: 1.21 G."""
-    for factor, sign in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {sign}"
-    return f"{value:.3g}" if value else "-"
 
 
 COMMAND = CommandInfo("theory", Theory)

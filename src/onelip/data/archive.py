@@ -21,7 +21,9 @@ def read_members(path: Path, wanted: Collection[str], progress: Progress = silen
     try:
         return _from_folder(path, wanted) if path.is_dir() else _from_tar(path, wanted, progress)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise InvalidInputError(f"{path}: damaged, cut short or not a tar archive ({error})") from error
+        # tarfile lists every format that it has tried, one per line
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(":")
+        raise InvalidInputError(f"{path}: damaged, cut short or not a tar archive ({reason})") from error
 
 
 def _from_folder(folder: Path, wanted: Collection[str]) -> dict[str, bytes]:

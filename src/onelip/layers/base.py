@@ -61,8 +61,14 @@ class LipschitzLayer(nn.Module, ABC):
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """Plain modules with the same outputs and no parameter transformation, detached from this layer."""
 
+    def lipschitz_bound(self, input_size: Size | None = None) -> float:
+        """Proven upper bound of this layer's Lipschitz constant in evaluation mode, rounding of its weights included."""
+        from onelip.certification import layer_lipschitz_bound  # certification builds on the layers
+
+        return layer_lipschitz_bound(self, input_size)
+
     def tensors_to_transform(self) -> dict[str, Tensor]:
-        """All parameters and buffers of this layer but the bias, which the input transformation adds as it is."""
+        """All parameters and buffers but the bias, which the input transformation adds as it is."""
         tensors = [*self.named_parameters(recurse=False), *self.named_buffers(recurse=False)]
         return {name: tensor for name, tensor in tensors if name != "bias"}
 
@@ -97,12 +103,14 @@ class LipschitzLayer(nn.Module, ABC):
 
         Kept ones are filled without gradients: in evaluation mode, gradients reach the input only.
         """
-        if self.training or not self._is_cacheable():
+        if self.training:
             return self.transform(input_size)
         key = self.core_size(input_size)
         entry = self._cache.get(key)
         if torch.compiler.is_compiling():
             return self.transform(input_size) if entry is None else entry.transformed
+        if not self._is_cacheable():
+            return self.transform(input_size)
         stamp = self._stamp()
         if entry is None or entry.stamp != stamp:
             with torch.inference_mode(False), torch.no_grad():

@@ -26,7 +26,7 @@ from onelip.linalg.spectral import conv_norm_bound, gram_norm_bound, power_itera
 GRID = 16
 """Power vectors are kept for the frequencies of a 16 x 16 torus; those of 1, 2, 4 and 8 are among them."""
 
-WARM_UP = 20
+WARM_UP = 5
 """Power iterations when weights are drawn, so that the first training step starts from a fair estimate."""
 
 GRAM_ITERATIONS = 7
@@ -37,14 +37,17 @@ class _PowerVectors(ParametrisedLayer):
 
     power_vectors: Tensor
 
+    grid: Size = (1, 1)
+    """Torus whose frequencies have power vectors."""
+
     @property
     @abstractmethod
     def power_shape(self) -> tuple[int, ...]:
         """Shape of the power vectors."""
 
     @abstractmethod
-    def iterate(self, tensors: Mapping[str, Tensor], iterations: int) -> tuple[Tensor, Tensor]:
-        """Estimates of the norms after some power iterations, and the new power vectors."""
+    def iterate(self, tensors: Mapping[str, Tensor], torus: Size, iterations: int) -> tuple[Tensor, Tensor]:
+        """Power iterations at the frequencies of a torus within the grid: the norms there, all power vectors."""
 
     def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
         """Weight, bias and power vectors."""
@@ -55,8 +58,9 @@ class _PowerVectors(ParametrisedLayer):
         """Draw new weights and bring the power vectors in line with them."""
         super().reset_parameters()
         nn.init.normal_(self.power_vectors)
-        with torch.no_grad():
-            self.power_vectors.copy_(self.iterate(self.tensors_to_transform(), WARM_UP)[1])
+        if not self.weight.is_meta:
+            with torch.no_grad():
+                self.power_vectors.copy_(self.iterate(self.tensors_to_transform(), self.grid, WARM_UP)[1])
 
     def transformed(self, input_size: Size | None = None) -> Transformed:
         """As in every layer; in training the power vectors move on."""
@@ -82,22 +86,24 @@ class CPLConv2d(_PowerVectors, ResidualConv2d):
 
     size_dependent = True
 
-    @property
-    def grid(self) -> Size:
-        """Torus whose frequencies have power vectors; a 1 x 1 kernel is the same at all of them."""
-        return (GRID, GRID) if self.kernel_size[0] > 1 else (1, 1)
+    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
+        """Kernel, bias and power vectors; a 1 x 1 kernel is the same at all frequencies."""
+        self.grid = (GRID, GRID) if self.kernel_size[0] > 1 else (1, 1)
+        super().create_parameters(bias, factory)
 
     @property
     def power_shape(self) -> tuple[int, ...]:
         """Real and imaginary parts of one vector per frequency of the grid."""
-        return 2, self.grid[0] * half_width(self.grid[1]), self.core_in
+        return 2, self.grid[0], half_width(self.grid[1]), self.core_in
 
-    def iterate(self, tensors: Mapping[str, Tensor], iterations: int) -> tuple[Tensor, Tensor]:
-        """One batch of power iterations over the frequencies of the grid."""
-        matrices = kernel_to_frequency(tensors["weight"], self.grid).flatten(-4, -3)
-        vectors = torch.complex(*tensors["power_vectors"].unbind(-3))
-        sigma, vectors = power_iteration(matrices, vectors, iterations)
-        return sigma, torch.stack([vectors.real, vectors.imag], dim=-3)
+    def iterate(self, tensors: Mapping[str, Tensor], torus: Size, iterations: int) -> tuple[Tensor, Tensor]:
+        """One batch of power iterations over frequencies."""
+        vectors = tensors["power_vectors"].clone()
+        here = vectors[..., :: self.grid[0] // torus[0], :: self.grid[1] // torus[1], :]
+        matrices = kernel_to_frequency(tensors["weight"], torus)
+        sigma, moved = power_iteration(matrices, torch.complex(*here.unbind(-4)), iterations)
+        here.copy_(torch.stack([moved.real, moved.imag], dim=-4))
+        return sigma, vectors
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Kernel and 2 / ||W||^2: estimated in training, proven in evaluation."""
@@ -106,32 +112,26 @@ class CPLConv2d(_PowerVectors, ResidualConv2d):
         if not self.training:
             norm = conv_norm_bound(kernel, size, self.padding_mode, GRAM_ITERATIONS)
             return {"kernel": kernel, "scale": residual_scale(norm, self.core_out)}
+        divides = self.grid[0] % size[0] == 0 and self.grid[1] % size[1] == 0
+        torus = size if divides else self.grid
         with torch.no_grad():
-            sigma, vectors = self.iterate(tensors, 1)
-        norm = self._estimate(kernel, sigma, vectors, size)
+            sigma, vectors = self.iterate(tensors, torus, 1)
+        norm = self._estimate(kernel, sigma, vectors, torus)
         return {"kernel": kernel, "scale": residual_scale(norm, self.core_out), "power_vectors": vectors}
 
-    def _estimate(self, kernel: Tensor, sigma: Tensor, vectors: Tensor, size: Size) -> Tensor:
-        """||K^(f) v_f|| at the frequency f, among those of the image's torus, where it is largest.
+    def _estimate(self, kernel: Tensor, sigma: Tensor, vectors: Tensor, torus: Size) -> Tensor:
+        """||K^(f) v_f|| at the frequency f where it is largest.
 
         Differentiable in the kernel, with f and v_f held fixed; no other frequency needs a gradient.
         """
-        on_torus = _frequencies_of(self.grid, size, sigma.device)
-        best = sigma.masked_fill(~on_torus, -1.0).argmax(-1)
-        width = half_width(self.grid[1])
-        row = torch.div(best, width, rounding_mode="floor").to(kernel.dtype) / self.grid[0]
-        column = (best % width).to(kernel.dtype) / self.grid[1]
-        index = best[..., None, None, None].expand(*best.shape, 2, 1, vectors.shape[-1])
-        vector = torch.complex(*vectors.gather(-2, index).squeeze(-2).unbind(-2))
-        return power_iteration(frequency_matrix_at(kernel, row, column), vector, 0)[0]
-
-
-def _frequencies_of(grid: Size, size: Size, device: torch.device) -> Tensor:
-    """Which frequencies of the grid belong to the torus of this size; all of them where it is no part of the grid."""
-    row_step, column_step = (n // m if n % m == 0 else 1 for n, m in zip(grid, size, strict=True))
-    rows = torch.arange(grid[0], device=device) % row_step == 0
-    columns = torch.arange(half_width(grid[1]), device=device) % column_step == 0
-    return (rows[:, None] & columns).flatten()
+        best = sigma.flatten(-2).argmax(-1)
+        row = torch.div(best, half_width(torus[1]), rounding_mode="floor")
+        column = best % half_width(torus[1])
+        place = row * (self.grid[0] // torus[0]) * half_width(self.grid[1]) + column * (self.grid[1] // torus[1])
+        index = place[..., None, None, None].expand(*place.shape, 2, 1, vectors.shape[-1])
+        vector = torch.complex(*vectors.flatten(-3, -2).gather(-2, index).squeeze(-2).unbind(-2))
+        cycles = row.to(kernel.dtype) / torus[0], column.to(kernel.dtype) / torus[1]
+        return power_iteration(frequency_matrix_at(kernel, *cycles), vector, 0)[0]
 
 
 class CPLLinear(_PowerVectors, ResidualLinear):
@@ -142,7 +142,7 @@ class CPLLinear(_PowerVectors, ResidualLinear):
         """One vector."""
         return (self.core_in,)
 
-    def iterate(self, tensors: Mapping[str, Tensor], iterations: int) -> tuple[Tensor, Tensor]:
+    def iterate(self, tensors: Mapping[str, Tensor], torus: Size, iterations: int) -> tuple[Tensor, Tensor]:
         """Power iterations on the matrix."""
         return power_iteration(tensors["weight"], tensors["power_vectors"], iterations)
 
@@ -152,7 +152,7 @@ class CPLLinear(_PowerVectors, ResidualLinear):
         if not self.training:
             norm = gram_norm_bound(matrix, GRAM_ITERATIONS)
             return {"matrix": matrix, "scale": residual_scale(norm, self.core_out)}
-        norm, vectors = self.iterate(tensors, 1)
+        norm, vectors = self.iterate(tensors, self.grid, 1)
         return {"matrix": matrix, "scale": residual_scale(norm, self.core_out), "power_vectors": vectors}
 
 

@@ -7,11 +7,10 @@ from onelip.measurement.macs import MacCounter, NetworkMacs, count_layer, count_
 from onelip.measurement.memory import CARDS_GIB, MemoryUse, measure_memory, predict_memory, smallest_card
 from onelip.measurement.reference import ReferenceConvNet
 from onelip.measurement.throughput import Clock, Rounds, Throughput, Timing, compare, measure_throughput
-from onelip.measurement.workload import DATASETS, REFERENCE, SIZES, Workload
+from onelip.measurement.workload import REFERENCE, SIZES, Workload
 
 __all__ = [
     "CARDS_GIB",
-    "DATASETS",
     "REFERENCE",
     "SIZES",
     "Clock",

@@ -9,9 +9,9 @@ import torch
 from onelip.errors import InvalidInputError
 from onelip.layers import create_conv
 from onelip.layers.shapes import LipschitzConv2d
-from onelip.measurement.fake import without_memory
 from onelip.measurement.live_tensors import LiveTensors
 from onelip.measurement.macs import count_layer
+from onelip.measurement.meta import without_memory
 from onelip.theory import LayerShape
 
 _BYTES_PER_NUMBER = 4
@@ -32,7 +32,7 @@ class CountedCosts:
 
 
 def count_layer_costs(method: str, shape: LayerShape, **options: object) -> CountedCosts:
-    """Count a square convolution in training mode on fake tensors; `options` go to the layer."""
+    """Count a square convolution in training mode on meta tensors; `options` go to the layer."""
     if shape.k % 2 == 0:
         raise InvalidInputError(f"layers have odd kernel sizes, not {shape.k}")
     with without_memory():

@@ -5,7 +5,7 @@ its memory is given back, which Python learns through a weak reference to the st
 momentum, what autograd saves and every temporary that exists as a tensor are counted, views are not counted
 twice, and the scratch space inside one operator is not counted at all.
 
-Nothing here looks at values: on fake tensors, which have shapes but no memory, the account comes out the same.
+Nothing here looks at values: on meta tensors, which have shapes but no memory, the account comes out the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 
 class LiveTensors(TorchDispatchMode):
@@ -32,11 +31,16 @@ class LiveTensors(TorchDispatchMode):
         self.peak = 0
         self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
-    def add(self, tensors: Iterable[Any]) -> None:
-        """Count these tensors; other values, views and tensors that are counted already change nothing."""
-        for tensor in tensors:
-            if isinstance(tensor, Tensor):
-                self._add_storage(tensor.untyped_storage())
+    def add(self, values: Iterable[Any]) -> None:
+        """Count the tensors among these, in lists and tuples as well.
+
+        Other values, views and tensors that are counted already change nothing.
+        """
+        for value in values:
+            if isinstance(value, Tensor):
+                self._add_storage(value.untyped_storage())
+            elif isinstance(value, (list, tuple)):
+                self.add(value)
 
     def reset_peak(self) -> None:
         """Start a new peak from what is alive now."""
@@ -61,6 +65,8 @@ class LiveTensors(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operator and count what it read and what it returned."""
         result = func(*args, **(kwargs or {}))
-        self.add(tree_iter((args, kwargs)))
-        self.add(tree_iter(result))
+        self.add(args)
+        if kwargs:
+            self.add(kwargs.values())
+        self.add((result,))
         return result

@@ -1,6 +1,6 @@
 """Counted multiply-accumulates: parameter and input transformation apart, and of a whole training step.
 
-Counts depend on shapes only, so networks of any size are counted on fake tensors, in seconds and without memory.
+Counts depend on shapes only, so networks of any size are counted on meta tensors, in seconds and without memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from onelip.errors import OnelipError
 from onelip.layers.base import LipschitzLayer
-from onelip.measurement.fake import without_memory
 from onelip.measurement.formulas import FLOPS_PER_MAC, FORMULAS, needs_formula
+from onelip.measurement.meta import without_memory
 from onelip.measurement.workload import Workload, build_network, random_batch, training_step
 
 
@@ -83,7 +83,7 @@ def count_layer(layer: LipschitzLayer, x: Tensor) -> LayerMacs:
 
 
 def count_network(workload: Workload) -> NetworkMacs:
-    """Count a whole network on fake tensors."""
+    """Count a whole network on meta tensors."""
     with without_memory():
         model = build_network(workload)
         x, labels = random_batch(workload)

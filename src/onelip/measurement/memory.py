@@ -1,20 +1,21 @@
 """Peak memory of training and of inference: measured on this device, or predicted without one.
 
 On CUDA the figure is the allocator's `max_memory_allocated`. On a CPU it is the exact account of `LiveTensors`.
-The prediction is the same account on fake tensors, so it needs neither the memory nor the time of the network.
+The prediction is the same account on meta tensors, so it needs neither the memory nor the time of the network.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from onelip.measurement.fake import without_memory
+from onelip.machine import machine_facts
 from onelip.measurement.live_tensors import LiveTensors
+from onelip.measurement.meta import without_memory
 from onelip.measurement.workload import Workload, build_network, random_batch, training_step
 
 GIB = 2**30
@@ -23,7 +24,7 @@ CARDS_GIB = (8, 12, 24, 40, 80)
 """Memory of common accelerators."""
 
 CARD_OVERHEAD = 1 * GIB
-"""Left free on a card for the CUDA context, cuDNN's scratch space and fragmentation: an allowance, not a measurement."""
+"""Left free on a card for the CUDA context, scratch space and fragmentation: an allowance, not a measurement."""
 
 TRAINING_STEPS = 2
 """The momentum buffers appear at the end of the first step, so the peak is reached in the second."""
@@ -39,52 +40,50 @@ class MemoryUse:
 
 
 def predict_memory(workload: Workload) -> MemoryUse:
-    """The account on fake tensors."""
+    """The account on meta tensors."""
     with without_memory():
-        return _account(workload)
+        return account(build_network(workload), *random_batch(workload))
 
 
 def measure_memory(workload: Workload, device: torch.device | None = None) -> MemoryUse:
     """Run the network on a device and report what it really used."""
     if device is not None and device.type == "cuda":
         return _cuda_memory(workload, device)
-    return _account(workload)
+    return account(build_network(workload), *random_batch(workload))
 
 
-def _account(workload: Workload) -> MemoryUse:
+def account(model: nn.Module, x: Tensor, labels: Tensor) -> MemoryUse:
+    """Train two steps and evaluate once, with an account of all tensors; the model ends in evaluation mode."""
     gc.collect()  # reference cycles of earlier networks would otherwise be freed in the middle of this account
-    model = build_network(workload)
-    x, labels = random_batch(workload)
     with LiveTensors() as live:
         live.add([*model.parameters(), *model.buffers(), x, labels])
-        step = training_step(model, x, labels)
-        for _ in range(TRAINING_STEPS):
-            step()
+        _train(model, x, labels)
         training = live.peak
-    del step, live
-    model.zero_grad()
     model.eval()
     with LiveTensors() as live, torch.no_grad():
         live.add([*model.parameters(), *model.buffers(), x])
         model(x)  # fills the caches, whose content counts below
         live.reset_peak()
         model(x)
-        return MemoryUse(parameter_bytes(model), training, live.peak)
+        inference = live.peak
+    return MemoryUse(parameter_bytes(model), training, inference)
+
+
+def _train(model: nn.Module, x: Tensor, labels: Tensor) -> None:
+    step = training_step(model, x, labels)
+    for _ in range(TRAINING_STEPS):
+        step()
+    model.zero_grad()  # gradients and, with `step`, momentum go before inference
 
 
 def _cuda_memory(workload: Workload, device: torch.device) -> MemoryUse:
     gc.collect()
-    torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated(device)
     model = build_network(workload, device)
     x, labels = random_batch(workload, device)
     torch.cuda.reset_peak_memory_stats(device)
-    step = training_step(model, x, labels)
-    for _ in range(TRAINING_STEPS):
-        step()
+    _train(model, x, labels)
     training = torch.cuda.max_memory_allocated(device) - before
-    del step
-    model.zero_grad()
     model.eval()
     with torch.no_grad():
         model(x)
@@ -108,11 +107,10 @@ def available_memory(device: torch.device | None = None) -> int:
     if device is not None and device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free
-    from onelip.machine import machine_facts
-
+    limit = machine_facts()["memory_bytes"]
     try:
-        with open("/proc/meminfo") as lines:
-            kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-        return min(kilobytes * 1024, machine_facts()["memory_bytes"])
+        lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:  # not Linux
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return limit
+    kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    return min(kilobytes * 1024, limit)

@@ -123,7 +123,7 @@ def measure_throughput(workload: Workload, device: torch.device, rounds: Rounds 
     steps = training_step(model, x, labels), training_step(reference, x, labels)
     training = compare(*steps, clock, rounds)
     inference = compare(_cached_inference(model, x), _cached_inference(reference, x), clock, rounds)
-    batch, images = workload.batch_size, workload.shape.train_images
+    batch, images = workload.batch_size, workload.data.train_size
     return Throughput(
         training=training,
         inference=inference,

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onelip.data import DatasetInfo, get_dataset
 from onelip.errors import InvalidInputError
 from onelip.measurement.reference import WIDTHS, ReferenceConvNet
 
@@ -21,22 +22,6 @@ _LEARNING_RATE = 1e-4  # has no influence on time or memory; small, so that rand
 
 
 @dataclass(frozen=True)
-class DatasetShape:
-    """What time and memory depend on: image side, classes, and the number of images per epoch."""
-
-    input_size: int
-    num_classes: int
-    train_images: int
-
-
-DATASETS = {
-    "cifar10": DatasetShape(32, 10, 50_000),
-    "cifar100": DatasetShape(32, 100, 50_000),
-    "tiny-imagenet": DatasetShape(64, 200, 100_000),
-}
-
-
-@dataclass(frozen=True)
 class Workload:
     """A network, a data set and a batch size. `method` is a method's key or "reference"."""
 
@@ -46,15 +31,16 @@ class Workload:
     batch_size: int = 256
 
     def __post_init__(self) -> None:
-        _check("size", self.size, SIZES)
-        _check("data set", self.dataset, tuple(DATASETS))
+        if self.size not in SIZES:
+            raise InvalidInputError(f"there is no size {self.size!r}, use one of {', '.join(SIZES)}")
+        get_dataset(self.dataset)  # refuses unknown names
         if self.batch_size < 1:
             raise InvalidInputError(f"the batch size must be positive, not {self.batch_size}")
 
     @property
-    def shape(self) -> DatasetShape:
-        """Shapes of the data set."""
-        return DATASETS[self.dataset]
+    def data(self) -> DatasetInfo:
+        """Facts about the data set; time and memory depend on its image size and number of classes only."""
+        return get_dataset(self.dataset)
 
     @property
     def reference(self) -> Workload:
@@ -62,29 +48,24 @@ class Workload:
         return Workload(REFERENCE, self.size, self.dataset, self.batch_size)
 
 
-def _check(what: str, name: str, known: tuple[str, ...]) -> None:
-    if name not in known:
-        raise InvalidInputError(f"there is no {what} {name!r}, use one of {', '.join(known)}")
-
-
 def build_network(workload: Workload, device: torch.device | None = None) -> nn.Module:
     """The network of a workload in training mode."""
-    shape = workload.shape
+    data = workload.data
     if workload.method == REFERENCE:
-        model: nn.Module = ReferenceConvNet(workload.size, shape.num_classes, shape.input_size)
+        model: nn.Module = ReferenceConvNet(workload.size, data.num_classes, data.image_size)
     else:
         from onelip.models import ConvNet
 
-        model = ConvNet(workload.method, workload.size, shape.num_classes, input_size=shape.input_size)
+        model = ConvNet(workload.method, workload.size, data.num_classes, input_size=data.image_size)
     return model if device is None else model.to(device)
 
 
 def random_batch(workload: Workload, device: torch.device | None = None) -> tuple[Tensor, Tensor]:
     """Images in [0, 1] and labels of the shapes that the data set has."""
-    shape = workload.shape
-    side = shape.input_size
+    data = workload.data
+    side = data.image_size
     x = torch.rand(workload.batch_size, 3, side, side, device=device)
-    return x, torch.randint(shape.num_classes, (workload.batch_size,), device=device)
+    return x, torch.randint(data.num_classes, (workload.batch_size,), device=device)
 
 
 def training_step(model: nn.Module, x: Tensor, labels: Tensor) -> Callable[[], None]:

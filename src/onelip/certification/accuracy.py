@@ -1,0 +1,78 @@
+"""Certified accuracy over a data set: at given radii, and as a curve over all of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from onelip.certification.certificates import ArithmeticName, Certifier
+from onelip.errors import InvalidInputError
+
+DEFAULT_EPS = (36 / 255, 72 / 255, 108 / 255, 1.0)
+"""The radii of the comparison paper."""
+
+
+@dataclass(frozen=True)
+class CertifiedAccuracy:
+    """Shares of a data set: predicted correctly, and correctly at every point within eps.
+
+    `radii` are the certified radii of all samples in order, 0 for those predicted wrongly.
+    """
+
+    accuracy: float
+    certified: dict[float, float]
+    lipschitz: float
+    radii: Tensor
+
+    def curve(self, count: int = 101, largest: float | None = None) -> tuple[Tensor, Tensor]:
+        """Certified accuracy against the radius at `count` radii from 0 to the largest, as two tensors."""
+        end = float(self.radii.amax()) if largest is None else largest
+        eps = torch.linspace(0.0, end, count, dtype=torch.float64)
+        shares = (self.radii[None] >= eps[:, None]).double().mean(1)
+        # At radius 0 it is the share that is certified at all, which ties can make smaller than the accuracy.
+        shares[0] = (self.radii > 0).double().mean()
+        return eps, shares
+
+
+def certified_accuracy(
+    model: nn.Module,
+    loader: Iterable[Sequence[Tensor]],
+    eps: Sequence[float] = DEFAULT_EPS,
+    *,
+    input_scale: float = 1.0,
+    arithmetic: ArithmeticName = "float64",
+    progress: bool | None = None,
+) -> CertifiedAccuracy:
+    """Accuracy and certified accuracy of a model on batches (x, labels).
+
+    The bounds are proven once. A progress bar is shown on a terminal, always or never with `progress`.
+    """
+    if not all(0 <= value < float("inf") for value in eps):
+        raise InvalidInputError(f"eps={list(eps)} must be radii of at least 0")
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    certifier: Certifier | None = None
+    correct, radii = [], []
+    for x, labels in _shown(loader, progress):
+        if certifier is None:
+            certifier = Certifier(model, x.shape[1:], input_scale=input_scale, arithmetic=arithmetic)
+        certificate = certifier(x.to(device), labels)
+        correct.append(certificate.correct)
+        radii.append(torch.where(certificate.correct, certificate.radii, 0.0))
+    if certifier is None:
+        raise InvalidInputError("the loader has no batches: certified accuracy needs at least one sample")
+    hits, all_radii = torch.cat(correct), torch.cat(radii)
+    certified = {float(e): float((hits & (all_radii >= e)).double().mean()) for e in eps}
+    return CertifiedAccuracy(float(hits.double().mean()), certified, certifier.lipschitz, all_radii)
+
+
+def _shown(loader: Iterable[Sequence[Tensor]], progress: bool | None) -> Iterable[Sequence[Tensor]]:
+    if not (sys.stderr.isatty() if progress is None else progress):
+        return loader
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(loader, description="certifying", console=Console(stderr=True))

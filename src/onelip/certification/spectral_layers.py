@@ -1,0 +1,95 @@
+"""Bounds of layers that act in the frequency domain: y = F^T M F x with the real DFT F as two float matrices.
+
+||y|| <= ||columns||^2 ||rows||^2 max_f ||M^(f)|| ||x||, with the norms of the float matrices that are used: the DFT is
+an isometry up to rounding only, and that rounding is part of the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from onelip.certification.convolution_layers import LAYER_METHODS, bias_norm, core_image, used_bias
+from onelip.certification.layer_bound import LayerBound, compose, linear_bound
+from onelip.certification.registry import Shape, bound_for
+from onelip.layers.eco import ECOConv2d, FusedECOConv2d
+from onelip.layers.shapes import LipschitzConv2d
+from onelip.layers.spectral_conv import FusedSpectralConv2d, SpectralConv2d
+from onelip.linalg.proven import magnitude_norm_bound, norm_bound
+
+
+def spectral_bound(
+    matrices: Tensor, dft: Mapping[str, Tensor], images: int = 1, bias: Tensor | None = None
+) -> LayerBound:
+    """DFT, one product per frequency, inverse DFT and bias, on `images` tori per input.
+
+    `matrices` is (2, frequencies, in, out), real and imaginary parts, of which the first channels may be cut out.
+    """
+    columns, rows = dft["dft_columns"], dft["dft_rows"]
+    inputs, outputs = (channels * rows.shape[0] * columns.shape[0] * images for channels in matrices.shape[-2:])
+    pixels = rows.shape[-1] // 2 * columns.shape[-1] * images
+    return compose(
+        _transform(columns, inputs),
+        _transform(rows, inputs),
+        frequency_product_bound(matrices, outputs),
+        _transform(rows.mT, outputs),
+        _transform(columns.mT, outputs),
+        linear_bound(1.0, 1.0, terms=1, outputs=outputs, bias_norm=bias_norm(bias, pixels)),
+    )
+
+
+def frequency_product_bound(matrices: Tensor, outputs: int) -> LayerBound:
+    """One complex product per frequency, computed as four real ones."""
+    real, imag = matrices.unbind(0)
+    norm = norm_bound(torch.complex(real.double(), imag.double()))
+    magnitude = magnitude_norm_bound(real.double().abs() + imag.double().abs())
+    return linear_bound(norm, magnitude, terms=2 * matrices.shape[-2], outputs=outputs)
+
+
+def transform_norm(dft: Mapping[str, Tensor]) -> float:
+    """Norm of the float DFT."""
+    return norm_bound(dft["dft_columns"]) * norm_bound(dft["dft_rows"])
+
+
+def _transform(matrix: Tensor, outputs: int) -> LayerBound:
+    return linear_bound(norm_bound(matrix), magnitude_norm_bound(matrix), terms=matrix.shape[1], outputs=outputs)
+
+
+def used_matrices(matrices: Tensor, layer: LipschitzConv2d) -> Tensor:
+    """Without the rows for zero channels that are appended and the columns of outputs that are cut off."""
+    inputs = layer.in_channels * layer.stride[0] * layer.stride[1]
+    return matrices[..., :inputs, : layer.out_channels]
+
+
+@bound_for(SpectralConv2d, methods=LAYER_METHODS)
+def _spectral_conv(layer: SpectralConv2d, shape: Shape) -> LayerBound:
+    transformed = layer.transformed((shape[-2], shape[-1]))
+    matrices = used_matrices(transformed["matrices"], layer)
+    return spectral_bound(matrices, transformed, bias=used_bias(layer, layer.out_channels))
+
+
+@bound_for(FusedSpectralConv2d)
+def _fused_spectral_conv(module: FusedSpectralConv2d, shape: Shape) -> LayerBound:
+    tensors = module.tensors()
+    return spectral_bound(tensors["matrices"], tensors, bias=module.bias)
+
+
+@bound_for(ECOConv2d, methods=LAYER_METHODS)
+def _eco(layer: ECOConv2d, shape: Shape) -> LayerBound:
+    transformed = layer.transformed((shape[-2], shape[-1]))
+    matrices = used_matrices(transformed["matrices"], layer)
+    classes = _residue_classes(core_image(layer, shape), layer.kernel_size[0])
+    return spectral_bound(matrices, transformed, classes, used_bias(layer, layer.out_channels))
+
+
+@bound_for(FusedECOConv2d)
+def _fused_eco(module: FusedECOConv2d, shape: Shape) -> LayerBound:
+    tensors = module.tensors()
+    return spectral_bound(tensors["matrices"], tensors, _residue_classes(shape[-2:], module.side), module.bias)
+
+
+def _residue_classes(size: tuple[int, ...], side: int) -> int:
+    """Number of k x k tori that an image falls into, after zero padding to a multiple of k."""
+    return -(-size[0] // side) * -(-size[1] // side)

@@ -1,0 +1,156 @@
+"""`onelip measure time|memory|macs`: what networks cost, relative to plain convolutions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from onelip.cli import CommandInfo
+from onelip.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from onelip.measurement import Job, Outcome
+    from onelip.measurement.campaign import Quantity
+
+
+@dataclass(frozen=True)
+class Combinations:
+    """Which networks are measured: every method in every size on the images of every data set."""
+
+    methods: tuple[str, ...] = ()
+    """Keys of methods, such as aol lot soc; all methods if none is given."""
+    sizes: tuple[Literal["XS", "S", "M", "L"], ...] = ("XS",)
+    """Sizes of the paper's ConvNet."""
+    datasets: tuple[str, ...] = ("cifar10", "tiny-imagenet")
+    """Data sets; only the shapes of their images matter, nothing is downloaded."""
+    batch_size: int = 256
+    """Images per batch."""
+    runs_dir: Path = Path("runs")
+    """Folder for the records. A combination that has one (for this code and hardware) is not measured again."""
+
+    def measure(self, quantity: Quantity, device: str = "cpu", predicted: bool = False) -> int:
+        """Measure all combinations, with a progress bar, and print the table; 1 if one of them failed."""
+        from onelip.measurement.tables import print_outcomes
+
+        jobs = self._jobs(quantity, device, predicted)
+        outcomes = _run(jobs, self.runs_dir)
+        print_outcomes(quantity, outcomes, self.runs_dir)
+        return 1 if any(outcome.failure for outcome in outcomes) else 0
+
+    def _jobs(self, quantity: Quantity, device: str, predicted: bool) -> list[Job]:
+        from onelip.layers import get_method, list_methods
+        from onelip.measurement import REFERENCE, Job, Workload
+
+        keys = [get_method(name).key for name in self.methods] or [method.key for method in list_methods()]
+        # A timing holds the reference's time already; elsewhere the reference is a row of its own.
+        rows = keys if quantity == "time" else [REFERENCE, *keys]
+        return [
+            Job(quantity, Workload(method, size, dataset, self.batch_size), device, predicted)
+            for dataset in dict.fromkeys(self.datasets)
+            for size in dict.fromkeys(self.sizes)
+            for method in dict.fromkeys(rows)
+        ]
+
+
+@dataclass(frozen=True)
+class Time:
+    """Time a training step and inference with cached parameter transformations, in turns with the reference.
+
+    The reference is the same network with plain convolutions. Medians over rounds are reported; on a CPU the
+    rounds go on until the ratio is known to 2 % or a minute has passed, on CUDA there are 100 batches.
+    """
+
+    combinations: Combinations
+    device: str = "auto"
+    """cpu, cuda, cuda:1, ...; auto is cuda where there is one."""
+
+    def run(self) -> int:
+        """Measure and print."""
+        return self.combinations.measure("time", _device(self.device))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peak memory of training (parameters, gradients, momentum, activations, temporaries) and of inference.
+
+    On CUDA it is the allocator's peak, on a CPU the exact sum of all live tensors. With --predict the same sum is
+    taken on tensors without data: it takes seconds for networks of any size and no memory.
+    """
+
+    combinations: Combinations
+    predict: bool = False
+    """Predict instead of running the networks."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, ...; auto is cuda where there is one. Without effect on a prediction."""
+
+    def run(self) -> int:
+        """Measure or predict, and print."""
+        device = "cpu" if self.predict else _device(self.device)
+        return self.combinations.measure("memory", device, self.predict)
+
+
+@dataclass(frozen=True)
+class Macs:
+    """Count multiply-accumulates of one batch: parameter and input transformation apart, and a training step.
+
+    They are counted on tensors without data, so no device is needed.
+    """
+
+    combinations: Combinations
+
+    def run(self) -> int:
+        """Count and print."""
+        return self.combinations.measure("macs")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Measure time, memory or operation counts of networks, relative to plain convolutions."""
+
+    quantity: (
+        Annotated[Time, tyro.conf.subcommand("time")]
+        | Annotated[Memory, tyro.conf.subcommand("memory")]
+        | Annotated[Macs, tyro.conf.subcommand("macs")]
+    )
+
+    def run(self) -> int:
+        """Do what was asked for."""
+        return self.quantity.run()
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InvalidInputError(f"there is no device {name!r}, use auto, cpu, cuda or cuda:<number>") from None
+    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
+        raise InvalidInputError(f"the device {name!r} cannot be used here, use cpu or auto")
+    return name
+
+
+def _run(jobs: list[Job], runs_dir: Path) -> list[Outcome]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from onelip.measurement import run_job
+
+    outcomes: list[Outcome] = []
+    columns = (TextColumn("{task.description:30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("", total=len(jobs))
+        for job in jobs:
+            work = job.workload
+            progress.update(bar, description=f"{work.dataset} {work.size} {work.method}")
+            outcomes.append(run_job(job, runs_dir))
+            progress.advance(bar)
+    return outcomes
+
+
+COMMAND = CommandInfo("measure", Measure)

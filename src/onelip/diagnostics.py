@@ -1,0 +1,138 @@
+"""The comparison paper's sanity checks of a network, layer by layer.
+
+* Batch activation variance: the mean squared distance of a batch's activations from their mean. A 1-Lipschitz layer
+  cannot increase it.
+* Spectral norm by power iteration on the layer's Jacobian, a *lower* estimate, next to the proven bound.
+* Norm of the gradient of the loss with respect to the layer's output: where it vanishes, nothing is learnt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onelip.certification.bounds import checked_shape, product_bound
+from onelip.certification.chain import Step, chain_steps, evaluation_model
+from onelip.certification.double_precision import in_float64
+from onelip.certification.precision import full_precision
+
+TOLERANCE = 1e-4
+"""Excess over 1 that float32 weights may have."""
+
+
+@dataclass(frozen=True)
+class LayerDiagnostics:
+    """One layer. `norm_estimate` is None for a layer without parameters, `gradient_norm` where there were no labels."""
+
+    path: str
+    kind: str
+    output_shape: tuple[int, ...]
+    variance: float
+    norm_estimate: float | None
+    bound: float
+    bound_product: float
+    gradient_norm: float | None
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """All layers of a network in order, and the variance of the inputs."""
+
+    input_variance: float
+    layers: tuple[LayerDiagnostics, ...]
+
+    def failures(self, tolerance: float = TOLERANCE) -> list[str]:
+        """One sentence for every proven bound above 1 + tolerance and every variance that grows beyond its square."""
+        found = []
+        before = self.input_variance
+        for layer in self.layers:
+            if not layer.bound <= 1 + tolerance:
+                found.append(f"{layer.path} ({layer.kind}): proven Lipschitz bound {layer.bound:.6g} exceeds 1")
+            if not layer.variance <= before * (1 + tolerance) ** 2:
+                found.append(
+                    f"{layer.path} ({layer.kind}): the variance grows from {before:.6g} to {layer.variance:.6g}"
+                )
+            before = layer.variance
+        if self.layers and not self.layers[-1].bound_product <= 1 + tolerance:
+            found.append(f"the network: proven Lipschitz bound {self.layers[-1].bound_product:.6g} exceeds 1")
+        return found
+
+    def as_records(self) -> list[dict[str, Any]]:
+        """One dictionary of plain values per layer, the input first: what figures and reports are drawn from."""
+        first = {"path": "input", "kind": "input", "variance": self.input_variance}
+        return [first, *(asdict(layer) for layer in self.layers)]
+
+
+def diagnose(model: nn.Module, x: Tensor, labels: Tensor | None = None, *, iterations: int = 50) -> Diagnostics:
+    """Variances, norms and, with labels, gradient norms of the cross-entropy on one batch, in evaluation mode.
+
+    The function is that of the deployed weights, computed in float64.
+    """
+    evaluated = evaluation_model(model)
+    steps = chain_steps(evaluated, checked_shape(model, tuple(x.shape[1:])))
+    modules = [in_float64(step.module) for step in steps]
+    with full_precision():
+        activations = _activations(modules, x.detach().double(), labels is not None)
+        gradients = [None] * len(steps) if labels is None else _gradient_norms(activations[1:], labels)
+        rows, product = [], 1.0
+        for index, (step, module) in enumerate(zip(steps, modules, strict=True)):
+            product = product_bound([product, step.bound.lipschitz])
+            estimate = _norm_estimate(step, module, activations[index][:1].detach(), iterations)
+            variance = batch_variance(activations[index + 1])
+            kind = type(step.module).__name__
+            rows.append(
+                LayerDiagnostics(
+                    step.path,
+                    kind,
+                    step.output_shape,
+                    variance,
+                    estimate,
+                    step.bound.lipschitz,
+                    product,
+                    gradients[index],
+                )
+            )
+    return Diagnostics(batch_variance(activations[0]), tuple(rows))
+
+
+def batch_variance(activations: Tensor) -> float:
+    """(1/b) sum_i ||a_i - mean||^2."""
+    flat = activations.detach().double().flatten(1)
+    return float((flat - flat.mean(0)).square().sum(1).mean())
+
+
+def _activations(modules: list[nn.Module], x: Tensor, with_gradients: bool) -> list[Tensor]:
+    """The input and the output of every layer; each keeps its gradient if there is a loss to come."""
+    with torch.set_grad_enabled(with_gradients):
+        activations = [x.requires_grad_(with_gradients)]
+        for module in modules:
+            activations.append(module(activations[-1]))
+    return activations
+
+
+def _gradient_norms(outputs: list[Tensor], labels: Tensor) -> list[float]:
+    with torch.enable_grad():
+        loss = F.cross_entropy(outputs[-1], labels)
+        gradients = torch.autograd.grad(loss, outputs)
+    return [float(torch.linalg.vector_norm(gradient)) for gradient in gradients]
+
+
+def _norm_estimate(step: Step, module: nn.Module, x: Tensor, iterations: int) -> float | None:
+    """Power iteration with the Jacobian J at x: v <- J^T J v, then ||J v||. For a convolution it is convolutional."""
+    if next(step.module.parameters(), None) is None:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    vector = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device)
+    norm = torch.zeros(())
+    for _ in range(iterations):
+        vector = vector / torch.linalg.vector_norm(vector)
+        image = torch.func.jvp(module, (x,), (vector,))[1]
+        norm = torch.linalg.vector_norm(image)
+        if not float(norm) > 0:
+            break
+        (vector,) = torch.func.vjp(module, x)[1](image)
+    return float(norm)

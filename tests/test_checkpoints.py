@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from onelip.checkpoints import load_model, save_model
+from onelip.errors import InvalidInputError
+from onelip.fusing import fuse
+from onelip.layers import list_methods
+from onelip.models import ConvNet
+
+
+def small_net(method: str = "aol", dtype: torch.dtype = torch.float32) -> ConvNet:
+    return ConvNet(method, None, 4, 8, width=4, dtype=dtype)
+
+
+@pytest.mark.parametrize("method", [method.key for method in list_methods()])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_round_trip(method: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    model = small_net(method, dtype)
+    x = torch.randn(2, 3, 8, 8, dtype=dtype)
+    model(x).sum().backward()  # buffers of methods that warm-start have moved
+    random_state = torch.get_rng_state()
+    save_model(model, tmp_path / "model.safetensors")
+    again = load_model(tmp_path / "model.safetensors")
+    assert torch.equal(torch.get_rng_state(), random_state), "neither draws random numbers"
+    assert again.config == model.config
+    assert again.training
+    assert all(p.requires_grad for p in again.parameters())
+    assert not any(tensor.is_meta for tensor in [*again.parameters(), *again.buffers()])
+    assert {p.dtype for p in again.parameters()} == {dtype}
+    assert torch.equal(again.eval()(x), model.eval()(x))
+
+
+def test_header_is_plain_json(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_model(small_net(), path)
+    with safetensors.safe_open(path, framework="pt") as file:
+        header = file.metadata()
+    assert (header["format"], header["format_version"]) == ("onelip.ConvNet", "1")
+    assert json.loads(header["config"])["method"] == "aol"
+
+
+def test_loaded_weights_can_be_trained(tmp_path: Path) -> None:
+    save_model(small_net(), tmp_path / "model.safetensors")
+    model = load_model(tmp_path / "model.safetensors")
+    before = model.stem.weight.detach().clone()  # type: ignore[operator, union-attr]
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    model(torch.randn(4, 3, 8, 8)).square().sum().backward()
+    optimizer.step()
+    assert not torch.equal(before, model.stem.weight)  # type: ignore[arg-type]
+
+
+def test_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.safetensors"
+    save_model(small_net(), path)
+    old = path.read_bytes()
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(Exception, match="No space left on device"):
+        save_model(small_net("soc"), path)
+    assert path.read_bytes() == old
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_only_networks_with_their_own_parameters_are_saved(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(InvalidInputError, match="only a ConvNet can be saved with its configuration, got Linear"):
+        save_model(nn.Linear(2, 2), path)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="save the network before fusing"):
+        save_model(fuse(small_net("cayley")), path)  # type: ignore[arg-type]
+    assert not path.exists()
+
+
+def rewritten(path: Path, header: dict[str, str] | None) -> None:
+    tensors = safetensors.torch.load_file(path)
+    safetensors.torch.save_file(tensors, path, metadata=header)
+
+
+def good_header() -> dict[str, str]:
+    config = {
+        "method": "aol", "size": None, "num_classes": 4, "input_size": 8, "kernel_size": 3, "in_channels": 3,
+        "width": 4, "activation": "maxmin", "padding_mode": "circular", "init": "auto",
+    }  # fmt: skip
+    return {"format": "onelip.ConvNet", "format_version": "1", "config": json.dumps(config)}
+
+
+def changed_config(**changes: object) -> dict[str, str]:
+    header = good_header()
+    return {**header, "config": json.dumps({**json.loads(header["config"]), **changes})}
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (None, "a safetensors file, but not a network saved by onelip"),
+        ({**good_header(), "format_version": "2"}, "has format version 2, this onelip reads 1"),
+        ({**good_header(), "config": "{"}, "the configuration in its header is not JSON"),
+        ({**good_header(), "config": "[]"}, "the configuration in its header needs exactly activation, "),
+        (changed_config(extra=1), "the configuration in its header needs exactly activation, "),
+        (changed_config(method="gan"), "there is no method 'gan'"),
+        (changed_config(width=8), "the tensors are not those of the network in its header"),
+    ],
+)
+def test_foreign_headers(header: dict[str, str] | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_model(small_net(), path)
+    rewritten(path, good_header())
+    load_model(path)
+    rewritten(path, header)
+    with pytest.raises(InvalidInputError) as caught:
+        load_model(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 100, 0.5, -1])
+def test_truncated_files(kept: float, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_model(small_net(), path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content)) if 0 < kept < 1 else int(kept)])
+    with pytest.raises(InvalidInputError, match="damaged or not a safetensors file"):
+        load_model(path)
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save(small_net(), path)
+    with pytest.raises(InvalidInputError, match="damaged or not a safetensors file"):
+        load_model(path)
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        load_model(tmp_path / "nothing.safetensors")

@@ -1,0 +1,169 @@
+"""The complexity table: the paper's formulas, and onelip's own against what is counted."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from onelip.cli import run
+from onelip.errors import InvalidInputError
+from onelip.layers import get_method, list_methods
+from onelip.measurement import count_layer_costs
+from onelip.theory import COSTS, LayerShape, costs_in_use, evaluate, pretty, theory_table
+
+METHODS = [method.key for method in list_methods()]
+SHAPE = LayerShape(b=4, s=16, c=32, k=3, t=10)
+
+# The paper's table, written down independently: exponents of b, s, c, k, t and the factor, term by term.
+C, M, P = (1, 2, 2, 2, 0), (1, 2, 1, 0, 0), (0, 0, 2, 2, 0)
+PAPER = {
+    "standard": ([(1, C)], [(1, M)], [], [(1, P)]),
+    "aol": ([(1, C)], [(1, M)], [(1, (0, 0, 3, 4, 0))], [(5, P)]),
+    "bcop": (
+        [(1, C)],
+        [(1, M)],
+        [(1, (0, 0, 3, 1, 1)), (1, (0, 0, 3, 3, 0))],
+        [(1, (0, 0, 2, 1, 1)), (1, (0, 0, 2, 3, 0))],
+    ),
+    "cayley": ([(1, (1, 2, 2, 0, 0))], [(2.5, M)], [(1, (0, 2, 3, 0, 0))], [(1.5, (0, 2, 2, 0, 0))]),
+    "cpl": ([(2, C)], [(3, M)], [(1, (0, 2, 2, 2, 0))], [(1, P), (1, (0, 2, 1, 0, 0))]),
+    "lot": ([(1, (1, 2, 2, 0, 0))], [(3, M)], [(4, (0, 2, 3, 0, 1))], [(4, (0, 2, 2, 0, 1))]),
+    "sll": ([(2, C)], [(3, M)], [(1, (0, 0, 3, 4, 0))], [(5, P)]),
+    "soc": ([(1, (1, 2, 2, 2, 1))], [(1, (1, 2, 1, 0, 1))], [(1, (0, 0, 2, 2, 1))], [(1, P)]),
+}
+
+
+@pytest.mark.parametrize("method", PAPER)
+def test_published_costs_are_those_of_the_paper(method: str) -> None:
+    row = next(row for row in theory_table() if row.method == method and row.source == "published")
+    for shape in (SHAPE, LayerShape(7, 11, 13, 5, 3)):
+        sizes = (shape.b, shape.s, shape.c, shape.k, shape.t)
+        for cost, terms in zip(COSTS, PAPER[method], strict=True):
+            expected = sum(factor * math.prod(map(pow, sizes, exponents)) for factor, exponents in terms)
+            assert row.at(shape)[cost] == pytest.approx(expected), cost
+
+
+def test_every_method_has_costs_for_what_it_runs() -> None:
+    assert {row.method for row in theory_table()} == set(METHODS)
+    for method in METHODS:
+        assert costs_in_use(method).source == ("published" if get_method(method).ours is None else "onelip")
+        assert all(value >= 0 for value in costs_in_use(method).at(SHAPE).values())
+
+
+def _exponent(method: str, symbol: str, cost: str, low: LayerShape, high: int, **options: object) -> float:
+    """Counted exponent: log of the growth of a cost over log of the growth of one size."""
+    shapes = low, replace(low, **{symbol: high})
+    counts = [getattr(count_layer_costs(method, shape, **options), cost) for shape in shapes]
+    return math.log(counts[1] / counts[0]) / math.log(high / getattr(low, symbol))
+
+
+@pytest.mark.parametrize(
+    ("method", "exponent"),
+    [("aol", 3), ("bcop", 3), ("cayley", 3), ("lot", 3), ("sll", 3), ("cpl", 2), ("soc", 3), ("bjorck", 3), ("oni", 3)],
+)
+def test_counted_parameter_transformation_in_channels(method: str, exponent: int) -> None:
+    """8 or 4 times the work for twice the channels; SOC's proven normaliser and exponential cost c^3, unlike F4."""
+    growth = _exponent(method, "c", "parameter_macs", replace(SHAPE, c=256), 512)
+    assert growth == pytest.approx(exponent, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("method", "exponent"), [("cayley", 2), ("lot", 2), ("soc", 2), ("aol", 0), ("bcop", 0), ("sll", 0), ("cpl", 0)]
+)
+def test_counted_parameter_transformation_in_image_size(method: str, exponent: int) -> None:
+    """Frequency matrices grow with s^2; CPL's power iteration, published with s^2, is ours on a fixed grid."""
+    growth = _exponent(method, "s", "parameter_macs", replace(SHAPE, c=128, s=64), 128)
+    assert growth == pytest.approx(exponent, abs=0.1)
+
+
+@pytest.mark.parametrize(("method", "exponent"), [("aol", 4), ("sll", 4), ("bcop", 3), ("cpl", 2)])
+def test_counted_parameter_transformation_in_kernel_size(method: str, exponent: int) -> None:
+    growth = _exponent(method, "k", "parameter_macs", replace(SHAPE, c=128, k=11), 21)
+    assert growth == pytest.approx(exponent, abs=0.35)
+
+
+def test_soc_series_applies_one_convolution_per_term() -> None:
+    """The published input transformation, C t, with the t = 4 terms that onelip allows in training."""
+    counted = count_layer_costs("soc", SHAPE, algorithm="series")
+    published = next(row for row in theory_table() if row.method == "soc" and row.source == "published")
+    assert counted.input_macs == published.at(replace(SHAPE, t=4))["input_macs"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batch_size_concerns_the_input_part_alone(method: str) -> None:
+    small, large = (count_layer_costs(method, replace(SHAPE, b=b)) for b in (64, 128))
+    assert large.input_macs == 2 * small.input_macs
+    assert large.input_memory == pytest.approx(2 * small.input_memory, rel=0.02)
+    assert large.parameter_macs == small.parameter_macs
+    assert large.parameter_memory == small.parameter_memory
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_counted_input_transformation_is_what_the_formula_says(method: str) -> None:
+    shape = LayerShape(b=8, s=32, c=128, k=3, t=10)
+    theory, counted = costs_in_use(method).at(shape), count_layer_costs(method, shape)
+    # ECO keeps 2 of 3 columns of its 3 x 3 spectrum, not half of them, and pads the image to 33 x 33.
+    assert 0.8 < counted.input_macs / theory["input_macs"] < 1.5
+    # A circular convolution keeps a padded copy of its input, which the paper does not count.
+    assert 0.7 < counted.input_memory / theory["input_memory"] < 2.3
+
+
+@pytest.mark.parametrize("method", [key for key in METHODS if key != "standard"])
+def test_counted_parameter_transformation_is_what_the_formula_says(method: str) -> None:
+    """Leading terms only, with the iterations t = 7 of the default float32 polar factor."""
+    shape = LayerShape(b=1, s=32, c=128, k=3, t=7)
+    theory, counted = costs_in_use(method).at(shape), count_layer_costs(method, shape)
+    assert 0.4 < counted.parameter_macs / theory["parameter_macs"] < 3
+    assert 0.6 < counted.parameter_memory / theory["parameter_memory"] < 5
+
+
+def test_implicit_backward_of_lot_keeps_less_than_one_unrolled_iteration_in_four() -> None:
+    published = next(row for row in theory_table() if row.method == "lot" and row.source == "published")
+    assert count_layer_costs("lot", SHAPE).parameter_memory < published.at(SHAPE)["parameter_memory"] / 4
+
+
+def test_expressions_are_arithmetic_only() -> None:
+    assert evaluate("3*s**2*c**2/2 + b - k", SHAPE) == 3 * 256 * 1024 / 2 + 4 - 3
+    for expression in ("__import__('os')", "c.real", "x*2", "c**", "[c]", "True if c else 1"):
+        with pytest.raises(InvalidInputError):
+            evaluate(expression, SHAPE)
+    with pytest.raises(InvalidInputError):
+        LayerShape(c=0)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("0", "-"),
+        ("b*s**2*c**2*k**2", "C"),
+        ("2*b*s**2*c**2 + 6*b*s**3*c", "2 b s² c² + 6 b s³ c"),
+        ("5*b*s**2*c/2", "5 M/2"),
+        ("b*s**2*c*t", "M t"),
+        ("s**2*c**2*k**2", "s² c² k²"),
+        ("c**2*k**2 + s**2*c", "P + s² c"),
+        ("c**2*k**21", "c² k²¹"),
+    ],
+)
+def test_pretty(expression: str, text: str) -> None:
+    assert pretty(expression) == text
+
+
+def test_command_prints_tables_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["theory"]) == 0
+    output = capsys.readouterr().out
+    assert "4 s² c³ t" in output
+    assert max(map(len, output.splitlines())) <= 80
+    assert run(["theory", "--counted", "--json", "--b", "2", "--s", "8", "--c", "8"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    standard = next(row for row in rows if row["method"] == "standard")
+    assert standard["values"]["input_macs"] == standard["counted"]["input_macs"] == 2 * 64 * 64 * 9
+    assert all(
+        ("counted" in row) != any(r["method"] == row["method"] and r is not row and "counted" in r for r in rows)
+        for row in rows
+    )
+    assert run(["theory", "--c", "-1"]) == 2
+    assert run(["theory", "--k", "2", "--counted"]) == 2
