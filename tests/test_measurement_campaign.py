@@ -10,14 +10,15 @@ import pytest
 import torch
 
 from onelip.cli import run
-from onelip.measurement import Job, Workload, campaign, run_job, run_jobs
+from onelip.measurement import Job, Workload, campaign, run_job
 from onelip.measurement.memory import GIB, MemoryUse
 from onelip.records import RunStatus, read_record
 
 SMALL = Workload("standard", batch_size=2)
+USE = MemoryUse(1, 3, 2)
 
 
-def _count_calls(monkeypatch: pytest.MonkeyPatch, use: MemoryUse = MemoryUse(1, 3, 2)) -> list[Workload]:
+def _count_calls(monkeypatch: pytest.MonkeyPatch, use: MemoryUse = USE) -> list[Workload]:
     calls: list[Workload] = []
     monkeypatch.setattr(campaign, "predict_memory", lambda workload: calls.append(workload) or use)
     campaign._predicted_training.cache_clear()
@@ -39,12 +40,20 @@ def test_a_finished_job_is_read_not_repeated(tmp_path: Path, monkeypatch: pytest
 
 def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = _count_calls(monkeypatch)
-    jobs = [Job("memory", Workload(method, batch_size=2), predicted=True) for method in ("aol", "bcop", "soc")]
-    started = run_jobs(jobs, tmp_path)
-    next(started)
-    started.close()
-    assert [outcome.is_new for outcome in run_jobs(jobs, tmp_path)] == [False, True, True]
-    assert [workload.method for workload in calls] == ["aol", "bcop", "soc"]
+
+    def stop_at_bcop(workload: Workload) -> MemoryUse:
+        calls.append(workload)
+        if workload.method == "bcop":
+            raise KeyboardInterrupt
+        return USE
+
+    monkeypatch.setattr(campaign, "predict_memory", stop_at_bcop)
+    arguments = ["measure", "memory", "--predict", "--methods", "aol", "bcop", "soc", "--datasets", "cifar10"]
+    assert run([*arguments, "--runs-dir", str(tmp_path)]) == 130
+    assert [workload.method for workload in calls] == ["reference", "aol", "bcop"]
+    calls = _count_calls(monkeypatch)
+    assert run([*arguments, "--runs-dir", str(tmp_path)]) == 0
+    assert [workload.method for workload in calls] == ["bcop", "soc"]
 
 
 def test_other_code_is_another_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +109,7 @@ def test_a_failure_is_recorded_named_and_tried_again(
     def fail(workload: Workload) -> MemoryUse:
         if workload.method == "standard":
             raise RuntimeError("something\nis wrong")
-        return MemoryUse(1, 3, 2)
+        return USE
 
     monkeypatch.setattr(campaign, "predict_memory", fail)
     arguments = ["measure", "memory", "--predict", "--methods", "standard", "aol", "--datasets", "cifar10"]
@@ -147,12 +156,18 @@ def test_time_command_prints_ratios(
     assert run(["measure", "time", "--device", "cpu", *common]) == 0
     assert run(["measure", "time", "--device", "cpu", *common]) == 0
     output = capsys.readouterr().out
-    assert "1 of them from an earlier run" in output
+    assert "1 from an earlier run" in output
     assert max(map(len, output.splitlines())) <= 80
 
 
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for arguments in (["--methods", "nope"], ["--datasets", "mnist"], ["--device", "cuda:99"], ["--device", "tpu"]):
+    for arguments in (
+        ["--methods", "nope"],
+        ["--datasets", "mnist"],
+        ["--device", "cuda:99"],
+        ["--device", "tpu"],
+        ["--sizes"],
+    ):
         assert run(["measure", "time", *arguments, "--runs-dir", str(tmp_path)]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
     assert not list(tmp_path.iterdir())

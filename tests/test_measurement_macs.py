@@ -92,10 +92,7 @@ def test_meta_tensors_give_the_same_counts() -> None:
 
 
 def test_plain_network() -> None:
-    plain, reference = (
-        count_network(Workload("standard", batch_size=4)),
-        count_network(Workload("reference", batch_size=4)),
-    )
+    plain, reference = (count_network(Workload(method, batch_size=4)) for method in ("standard", "reference"))
     assert plain.parameters == reference.parameters == 0
     assert plain.input == reference.input == reference.inference == plain.inference
     # 26 convolutions and the linear layer, from the widths 16, 16 ... 256 on 32, 32 ... 2 pixels
@@ -105,7 +102,7 @@ def test_plain_network() -> None:
 
 
 def test_cached_inference_does_no_parameter_transformation() -> None:
-    counts = count_network(Workload("bcop", batch_size=2))
+    counts = count_network(Workload("oni", batch_size=2))
     assert counts.inference == counts.input
     # The backward pass of the polar factor is cheaper than its iteration, that of a product twice as costly.
     assert counts.training_step > counts.parameters + 2.5 * counts.input

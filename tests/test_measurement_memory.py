@@ -134,7 +134,7 @@ def test_operators_that_need_values_are_named() -> None:
 
 def test_training_memory_is_affine_in_the_batch_size() -> None:
     def training(batch: int) -> int:
-        return predict_memory(Workload("aol", "XS", batch_size=batch)).training
+        return predict_memory(Workload("standard", "XS", batch_size=batch)).training
 
     low, middle, high = training(512), training(1024), training(2048)
     assert high - middle == pytest.approx(2 * (middle - low), rel=0.01)

@@ -60,7 +60,7 @@ def test_noise_makes_more_rounds_up_to_the_limits() -> None:
     noisy = [1.0, 3.0] * 40
     machine = Machine()
     action, steady = machine.work("a", *noisy), machine.work("b", 1.0)
-    assert compare(action, steady, machine.clock, Rounds(warm_up=0, most=30)).ratio.count == 30
+    assert compare(action, steady, machine.clock, Rounds(warm_up=0, most=30, seconds=1e9)).ratio.count == 30
     machine = Machine()
     action, steady = machine.work("a", *noisy), machine.work("b", 1.0)
     # 3 seconds a round on average: ten rounds reach the limit of 30 seconds

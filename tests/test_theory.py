@@ -81,7 +81,7 @@ def test_counted_parameter_transformation_in_image_size(method: str, exponent: i
 
 @pytest.mark.parametrize(("method", "exponent"), [("aol", 4), ("sll", 4), ("bcop", 3), ("cpl", 2)])
 def test_counted_parameter_transformation_in_kernel_size(method: str, exponent: int) -> None:
-    growth = _exponent(method, "k", "parameter_macs", replace(SHAPE, c=128, k=11), 21)
+    growth = _exponent(method, "k", "parameter_macs", replace(SHAPE, c=128, k=9), 17)
     assert growth == pytest.approx(exponent, abs=0.35)
 
 
@@ -161,9 +161,6 @@ def test_command_prints_tables_and_json(capsys: pytest.CaptureFixture[str], monk
     rows = json.loads(capsys.readouterr().out)["rows"]
     standard = next(row for row in rows if row["method"] == "standard")
     assert standard["values"]["input_macs"] == standard["counted"]["input_macs"] == 2 * 64 * 64 * 9
-    assert all(
-        ("counted" in row) != any(r["method"] == row["method"] and r is not row and "counted" in r for r in rows)
-        for row in rows
-    )
+    assert sorted(row["method"] for row in rows if "counted" in row) == METHODS, "one row of each method"
     assert run(["theory", "--c", "-1"]) == 2
     assert run(["theory", "--k", "2", "--counted"]) == 2

@@ -6,6 +6,7 @@ certificate: that is never a statistic, it is an error.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -132,7 +133,10 @@ def _report(
 
 def _foolbox() -> Any:
     try:
-        import foolbox
+        with warnings.catch_warnings():
+            # foolbox 3.3.4 imports a module of scipy under its old name.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import foolbox
     except ImportError as error:
         raise InvalidInputError('attacks need foolbox: pip install "onelip[attack]"') from error
     return foolbox

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.functional import jvp, vjp
 from torch.nn import functional as F
 
 from onelip.certification.bounds import checked_shape, product_bound
@@ -130,9 +131,9 @@ def _norm_estimate(step: Step, module: nn.Module, x: Tensor, iterations: int) ->
     norm = torch.zeros(())
     for _ in range(iterations):
         vector = vector / torch.linalg.vector_norm(vector)
-        image = torch.func.jvp(module, (x,), (vector,))[1]
+        image = jvp(module, x, vector)[1]
         norm = torch.linalg.vector_norm(image)
         if not float(norm) > 0:
             break
-        (vector,) = torch.func.vjp(module, x)[1](image)
+        vector = vjp(module, x, image)[1]
     return float(norm)

@@ -1,30 +1,16 @@
-"""Training for a given time: a clock that pauses for evaluation, and a plan that meets the budget.
-
-Steps differ in length on a real machine, so the number of steps is not fixed in advance. The plan re-estimates
-after every measurement, with t seconds used of B, s seconds per step and f the fraction of the schedule done,
-
-    n = round((B - t) / s)  steps remain,      f <- f + (1 - f) / n  for each of them.
-
-If all steps take the same time this is an even division. If the machine slows down or speeds up, the remaining
-part of the schedule is spread over the steps that still fit: f never jumps, and the last step is made at f = 1.
-The error is that of the last rounding, half a step, and what the very last steps deviate from their estimate.
-"""
+"""Durations as text, and a clock of training time that pauses for evaluation."""
 
 from __future__ import annotations
 
 import math
 import re
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 from onelip.errors import InvalidInputError
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
-_WINDOW = 20  # measurements that the estimate of the time per step is the mean of
-_MOST_STEPS_PER_MEASUREMENT = 50
 
 
 def parse_duration(text: str) -> float:
@@ -66,152 +52,37 @@ class TrainingClock:
         self._started: float | None = None
 
     def seconds(self) -> float:
-        """Training time up to now, the same in all processes."""
+        """Training time up to now, the same in all processes: all of them have to ask."""
+        return self._agree(self.own_seconds())
+
+    def own_seconds(self) -> float:
+        """The reading of this process, for one that asks alone."""
         self._synchronise()
         running = 0.0 if self._started is None else self._now() - self._started
-        return self._agree(self._used + running)
+        return self._used + running
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Time in this block counts."""
-        self._synchronise()
-        self._started = self._now()
+        self._start()
         try:
             yield
         finally:
-            self._synchronise()
-            self._used += self._now() - self._started
-            self._started = None
+            self._stop()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Time in this block, inside a running one, does not count."""
-        self._synchronise()
-        before = self._now()
+        self._stop()
         try:
             yield
         finally:
-            self._synchronise()
-            if self._started is not None:
-                self._started += self._now() - before
+            self._start()
 
+    def _start(self) -> None:
+        self._synchronise()
+        self._started = self._now()
 
-class Plan(Protocol):
-    """When to stop, and how much of the schedule is done."""
-
-    steps: int
-    """Steps made."""
-    fraction: float
-    """Place in the schedule of the next step: 0 for the first, 1 for the last."""
-
-    @property
-    def planned_steps(self) -> int:
-        """Steps that the whole run will have, as far as known."""
-        ...
-
-    @property
-    def finished(self) -> bool:
-        """Whether the last step has been made."""
-        ...
-
-    def step_done(self) -> None:
-        """To be called after each step."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a later session needs to go on."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
-        ...
-
-
-class StepPlan:
-    """A fixed number of steps: step i of N is made at the fraction i / (N - 1)."""
-
-    def __init__(self, total: int) -> None:
-        if total < 1:
-            raise InvalidInputError(f"a run needs at least one step, got {total}")
-        self.planned_steps = total
-        self.steps = 0
-
-    @property
-    def fraction(self) -> float:
-        """0 at the first step, 1 at the last."""
-        return min(self.steps / (self.planned_steps - 1), 1.0) if self.planned_steps > 1 else 1.0
-
-    @property
-    def finished(self) -> bool:
-        """Whether all steps are made."""
-        return self.steps >= self.planned_steps
-
-    def step_done(self) -> None:
-        """Count a step."""
-        self.steps += 1
-
-    def state_dict(self) -> dict[str, Any]:
-        """The number of steps made."""
-        return {"steps": self.steps}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after that many steps."""
-        self.steps = int(state["steps"])
-
-
-class TimePlan:
-    """As many steps as fit in a budget of seconds on this clock; see the top of this file.
-
-    The first step of a session is slow (memory, kernels) and says nothing of the others: it counts as time used,
-    but not for the estimate. Reading the clock makes a GPU wait, so far from the end it is read only once in up to
-    50 steps.
-    """
-
-    def __init__(self, seconds: float, clock: TrainingClock) -> None:
-        self.budget, self._clock = seconds, clock
-        self.steps = 0
-        self.fraction = 0.0
-        self.finished = False
-        self._last_was_end = False
-        self._remaining: int | None = None
-        self._durations: deque[float] = deque(maxlen=_WINDOW)
-        self._warm = False
-        self._measured_at = (0, clock.seconds())
-        self._next_measurement = 1
-
-    @property
-    def planned_steps(self) -> int:
-        """Steps made and steps that still fit; before the first estimate, those that are certain."""
-        return self.steps + (1 if self._remaining is None else self._remaining)
-
-    def step_done(self) -> None:
-        """Count a step, and look at the clock if it is time to."""
-        was_end = self.fraction >= 1.0
-        self.steps += 1
-        if self._remaining is not None:
-            self._remaining -= 1
-        if self.steps >= self._next_measurement:
-            self._measure(was_end)
-        elif self._remaining:
-            self.fraction += (1.0 - self.fraction) / self._remaining
-
-    def _measure(self, was_end: bool) -> None:
-        steps, since = self._measured_at
-        used = self._clock.seconds()
-        if self._warm:
-            self._durations.append((used - since) / (self.steps - steps))
-        self._warm = True
-        self._measured_at, self._next_measurement = (self.steps, used), self.steps + 1
-        if not self._durations:
-            # Only the slow first step is known: the next one is made at the same place of the schedule, unless
-            # there is no time for it to be anything but the last.
-            self._finish_or_end(self.budget - used, used / self.steps, was_end)
-            return
-        per_step = sum(self._durations) / len(self._durations)
-        left = self.budget - used
-        self._finish_or_end(left, per_step, was_end)
-        if self.finished:
-            return
-        self._remaining = max(1, round(left / per_step))
-        self.fraction = 1.0 if was_end else self.fraction + (1.0 - self.fraction) / self._remaining
-        self._next_measurement += min(self._remaining // 20, _MOST_STEPS_PER_MEASUREMENT - 1)
+    def _stop(self) -> None:
+        self._used = self.own_seconds()
+        self._started = None

@@ -26,7 +26,7 @@ from onelip.linalg.proven_convolution import (
     same_convolution_of,
 )
 
-_INTERVALS = 256
+_INTERVALS = 1024
 
 
 def squared_modulus(terms: int) -> list[Fraction]:

@@ -44,6 +44,8 @@ class Combinations:
         from onelip.layers import get_method, list_methods
         from onelip.measurement import REFERENCE, Job, Workload
 
+        if not self.sizes or not self.datasets:
+            raise InvalidInputError("name at least one size and one data set")
         keys = [get_method(name).key for name in self.methods] or [method.key for method in list_methods()]
         # A timing holds the reference's time already; elsewhere the reference is a row of its own.
         rows = keys if quantity == "time" else [REFERENCE, *keys]

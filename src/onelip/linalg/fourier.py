@@ -44,6 +44,12 @@ def _phases(length: int, count: int, device: torch.device | None) -> Tensor:
     return (frequency[:, None] * position % length).double() * (2 * math.pi / length)
 
 
+def _cos_sin(angles: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine with exact zeros: sin(pi) = 1e-16 would fill the powers of real matrices with denormals."""
+    cos, sin = angles.cos(), angles.sin()
+    return torch.where(cos.abs() < 1e-15, 0.0, cos), torch.where(sin.abs() < 1e-15, 0.0, sin)
+
+
 def real_dft(size: Size, dtype: torch.dtype, device: torch.device | None = None) -> RealDFT:
     """The matrices of the isometric real DFT on an h x w torus.
 
@@ -57,9 +63,9 @@ def real_dft(size: Size, dtype: torch.dtype, device: torch.device | None = None)
     twice[0] = math.sqrt(1 / width)
     if width % 2 == 0:
         twice[-1] = math.sqrt(1 / width)
-    columns = torch.cat([twice * angles.cos(), -twice * angles.sin()])
-    angles = _phases(height, height, device)
-    cos, sin = angles.cos(), angles.sin()
+    cos, sin = _cos_sin(angles)
+    columns = torch.cat([twice * cos, -twice * sin])
+    cos, sin = _cos_sin(_phases(height, height, device))
     # e^(-i t) (re + i im) = (re cos + im sin) + i (im cos - re sin)
     real_part = torch.stack([cos, sin], dim=-1).reshape(height, 2 * height)
     imag_part = torch.stack([-sin, cos], dim=-1).reshape(height, 2 * height)
@@ -125,8 +131,8 @@ def kernel_to_frequency(kernel: Tensor, size: Size) -> Tensor:
     lead = kernel.shape[:-4]
     out_channels, in_channels = kernel.shape[-4:-2]
     taps = kernel.movedim((-2, -1), (-4, -3)).reshape(*lead, kernel_height * kernel_width, -1)
-    real = torch.matmul(angles.cos().to(kernel.dtype), taps)
-    imag = torch.matmul(angles.sin().to(kernel.dtype), taps)
+    cos, sin = _cos_sin(angles)
+    real, imag = torch.matmul(cos.to(kernel.dtype), taps), torch.matmul(sin.to(kernel.dtype), taps)
     shape = (*lead, height, half_width(width), out_channels, in_channels)
     return torch.complex(real, imag).reshape(shape)
 

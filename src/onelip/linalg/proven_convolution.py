@@ -5,8 +5,8 @@ its norm is max_f ||K^(f)||. All else is reduced to that case by maps of known n
 
 * A stride s reads the image through its s * s phases (a pixel unshuffle, which is an isometry): stride 1 on
   s * s times as many channels.
-* Zero padding is the restriction to the image of a convolution on a torus so large that nothing wraps around onto
-  the image; embedding and cropping have norm 1.
+* Zero padding is the restriction to the image of a convolution on the torus of the padded image, where nothing that
+  is kept wraps around onto the image; embedding and cropping have norm 1.
 * Other paddings copy pixels. Where that is not the torus itself, the copying has norm sqrt(copies) along each axis,
   and an unpadded convolution follows.
 * Groups act on separate channels: the norm is the *maximum* over the groups.
@@ -108,7 +108,7 @@ def _reduce_axes(convolution: Convolution, size: Size) -> tuple[_Axis, _Axis]:
 def _reduce_axis(length: int, read: int, stride: int, padding: Size, mode: str) -> _Axis:
     """`read` is the number of outputs times the stride: so many positions need places of their own on the torus."""
     if mode == "zeros":
-        needed = max(length + max(padding), read)
+        needed = max(length + sum(padding), read)
         return _Axis(-(-needed // stride) * stride, 1)
     if mode == "circular" and length % stride == 0 and read <= length:
         return _Axis(length, 1)

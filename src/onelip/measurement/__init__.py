@@ -1,6 +1,6 @@
 """Time, memory and operation counts of networks and layers; see docs/measuring.md."""
 
-from onelip.measurement.campaign import Job, Outcome, run_job, run_jobs
+from onelip.measurement.campaign import Job, Outcome, run_job
 from onelip.measurement.layer_costs import CountedCosts, count_layer_costs
 from onelip.measurement.live_tensors import LiveTensors
 from onelip.measurement.macs import MacCounter, NetworkMacs, count_layer, count_macs, count_network
@@ -35,6 +35,5 @@ __all__ = [
     "measure_throughput",
     "predict_memory",
     "run_job",
-    "run_jobs",
     "smallest_card",
 ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +29,7 @@ Quantity = Literal["time", "memory", "macs"]
 SCRATCH_FACTOR = 1.2
 """A real run is tried if this multiple of its predicted tensors is free: kernels use scratch space of their own."""
 
-_MEASURED_CODE = ("linalg", "layers", "models", "measurement")
+_MEASURED_CODE = ("linalg", "layers", "convnet_config", "models", "measurement")
 
 
 @dataclass(frozen=True)
@@ -94,14 +93,8 @@ def _hardware(device: torch.device) -> str:
     return f"{facts['cpu']}, {facts['torch_threads']} threads"
 
 
-def run_jobs(jobs: Iterable[Job], runs_dir: Path) -> Iterator[Outcome]:
-    """Measure what has no record yet, in the given order; an error in one job does not end the others."""
-    for job in jobs:
-        yield run_job(job, runs_dir)
-
-
 def run_job(job: Job, runs_dir: Path) -> Outcome:
-    """Measure one job, or read its record."""
+    """Measure one job, or read its record; an error in it is an outcome too, so that other jobs go on."""
     with start_run(runs_dir, "measure", job.config()) as run:
         if run.record.status is RunStatus.FINISHED and not _may_fit_now(job, run.record.metrics):
             return Outcome(job, run.record.metrics, None, False, run.folder)

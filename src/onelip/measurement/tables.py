@@ -38,7 +38,7 @@ def print_outcomes(quantity: Quantity, outcomes: list[Outcome], runs_dir: Path) 
         console.print(_table(quantity, group, f"ConvNet {size}, {dataset}, batch {group[0].job.workload.batch_size}"))
     console.print(_NOTES[quantity])
     old = sum(not outcome.is_new for outcome in outcomes)
-    console.print(f"{len(outcomes)} records in {runs_dir}, {old} of them from an earlier run")
+    console.print(f"{len(outcomes)} records, {old} from an earlier run, in {runs_dir}")
     for outcome in outcomes:
         if outcome.failure:
             console.print(f"{outcome.job.workload.method}: {outcome.failure} ({outcome.folder.name})")

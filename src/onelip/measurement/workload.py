@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from onelip.data import DatasetInfo, get_dataset
 from onelip.errors import InvalidInputError
 from onelip.measurement.reference import WIDTHS, ReferenceConvNet
+from onelip.models import ConvNet
 
 REFERENCE = "reference"
 """Name of the fixed plain network in the place of a method."""
@@ -54,8 +55,6 @@ def build_network(workload: Workload, device: torch.device | None = None) -> nn.
     if workload.method == REFERENCE:
         model: nn.Module = ReferenceConvNet(workload.size, data.num_classes, data.image_size)
     else:
-        from onelip.models import ConvNet
-
         model = ConvNet(workload.method, workload.size, data.num_classes, input_size=data.image_size)
     return model if device is None else model.to(device)
 

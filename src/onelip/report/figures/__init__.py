@@ -1,0 +1,1 @@
+"""Figures of the report: one family per file, each a function from evidence to a list of `ReportFigure`."""

@@ -1,0 +1,102 @@
+"""Direct labels that do not lie on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.transforms import blended_transform_factory
+
+_DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (0, 1), (1, 0), (0, -1), (-1, 0), (-1, -1), (1, 2), (1, -2), (-1, 2), (-1, -2))
+
+
+def spread_positions(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions as close to the wanted ones as a simple sweep gets them, at least `gap` apart and within the range.
+
+    If the range is too small for all, the gap shrinks.
+    """
+    if len(wanted) > 1:
+        gap = min(gap, (high - low) / (len(wanted) - 1))
+    order = sorted(range(len(wanted)), key=lambda i: (wanted[i], i))
+    placed = [0.0] * len(wanted)
+    below = low - gap
+    for index in order:
+        below = placed[index] = min(max(wanted[index], below + gap, low), high)
+    above = high + gap
+    for index in reversed(order):
+        above = placed[index] = min(placed[index], above - gap)
+    return placed
+
+
+def label_line_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], size: float = 9) -> None:
+    """Write (x, y, text, colour) to the right of the axes, each with a thin line to its point.
+
+    To be called when limits and scales of the axes are final.
+    """
+    height = axes.get_position().height * axes.figure.get_size_inches()[1] * 72  # points
+    to_axes = axes.transData + axes.transAxes.inverted()
+    wanted = [float(to_axes.transform((x, y))[1]) for x, y, _, _ in ends]
+    placed = spread_positions(wanted, 1.25 * size / height, 0.0, 1.0)
+    for (x, y, text, colour), position in zip(ends, placed, strict=True):
+        axes.annotate(
+            text,
+            xy=(x, y),
+            xytext=(1.03, position),
+            textcoords=blended_transform_factory(axes.transAxes, axes.transAxes),
+            color=colour,
+            fontsize=size,
+            va="center",
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.6,
+                "alpha": 0.6,
+                "shrinkA": 2,
+                "shrinkB": 3,
+                "relpos": (0, 0.5),
+            },
+        )
+
+
+def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]], size: float = 8.5) -> None:
+    """Write (x, y, text, colour) beside points, in the first of twelve places that is free; crowded ones go without.
+
+    Widths of texts are estimated: the page and the files may be shown with different fonts anyway.
+    """
+    figure_size = axes.figure.get_size_inches() * 72
+    box = axes.get_position()
+    area = (box.width * figure_size[0], box.height * figure_size[1])
+    to_axes = axes.transData + axes.transAxes.inverted()
+    places = [tuple(to_axes.transform((x, y))) for x, y, _, _ in points]
+    spots = [(px * area[0], py * area[1]) for px, py in places]
+    taken = [(sx - 4, sy - 4, sx + 4, sy + 4) for sx, sy in spots]
+    for (x, y, text, colour), spot in zip(points, spots, strict=True):
+        place = _free_place(spot, 0.62 * size * len(text), size, taken, area)
+        if place is None:
+            continue
+        offset, rectangle = place
+        taken.append(rectangle)
+        axes.annotate(text, (x, y), offset, textcoords="offset points", fontsize=size, color=colour, va="center")
+
+
+Rectangle = tuple[float, float, float, float]
+
+
+def _free_place(
+    spot: tuple[float, float], width: float, height: float, taken: list[Rectangle], area: tuple[float, float]
+) -> tuple[tuple[float, float], Rectangle] | None:
+    for right, up in _DIRECTIONS:
+        left = {1: 7.0, 0: -width / 2, -1: -7.0 - width}[right]
+        middle = up * (height + 1) if right == 0 else up * height * 0.9
+        start, centre = spot[0] + left, spot[1] + middle
+        rectangle = (start, centre - height / 2, start + width, centre + height / 2)
+        inside = (
+            rectangle[0] >= 0 and rectangle[2] <= area[0] + 20 and rectangle[1] >= 0 and rectangle[3] <= area[1] + 8
+        )
+        if inside and not any(_overlap(rectangle, other) for other in taken):
+            return (left, middle), rectangle
+    return None
+
+
+def _overlap(a: Rectangle, b: Rectangle) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

@@ -1,0 +1,143 @@
+"""What determines a training run: the command line, the record and the name of its folder, in one place.
+
+The command line reads this file for its help, so torch is imported only where a configuration is made.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from onelip.errors import InvalidInputError
+from onelip.time_budget import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from onelip.convnet_config import ConvNetConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One training run. Two runs with equal fields have the same name and are the same run."""
+
+    method: str
+    """Key of the method, see `onelip methods`."""
+    size: str | None = None
+    """XS, S, M or L; by default XS."""
+    width: int | None = None
+    """Channels after the first layer, instead of --size."""
+    dataset: str = "cifar10"
+    """Data set, see `onelip data list`."""
+    kernel_size: int = 3
+    """Odd side of the kernels."""
+    activation: str = "maxmin"
+    """maxmin, groupsort4, householder or abs."""
+    padding_mode: str = "circular"
+    """circular or zeros."""
+    init: str = "auto"
+    """Starting values of the layers; auto is each method's own choice."""
+    budget: str | None = None
+    """Training time, such as 2h, 5m, 90s. Evaluation does not count. Give this or --epochs."""
+    epochs: int | None = None
+    """Passes over the training set, instead of --budget."""
+    batch_size: int = 256
+    """Images per step, over all processes."""
+    lr: float | None = None
+    """Highest learning rate of the schedule; by default that of the method."""
+    weight_decay: float = 3e-5
+    """Weight decay; the default is the middle of the range that the paper searches."""
+    optimizer: str = "sgd"
+    """An optimiser of torch by its name: sgd, adamw, nadam, ..."""
+    momentum: float = 0.9
+    """Momentum, where the optimiser has one; the schedule cycles it unless --no-cycle-momentum."""
+    cycle_momentum: bool = True
+    """Move momentum (or beta1) from 0.95 to 0.85 and back while the learning rate rises and falls: torch's default."""
+    offset: float = 2 * math.sqrt(2) * 36 / 255
+    """Margin that the loss asks for."""
+    temperature: float = 0.25
+    """Temperature of the loss."""
+    augmentation: Literal["none", "crop-flip", "randaugment"] | None = None
+    """none, crop-flip or randaugment; by default what the paper uses for the data set."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16: autocast of the input transformations; parameter transformations stay in float32."""
+    channels_last: bool = False
+    """Store images channels-last."""
+    ema_decay: float | None = None
+    """Average the weights with this decay per step, such as 0.999, and evaluate the average."""
+    validation_fraction: float = 0.1
+    """Part of the training set that is set aside for validation; 0 trains on everything."""
+    validation_seed: int = 0
+    """Chooses the validation images; the same for all seeds, so that their results compare."""
+    seed: int = 0
+    """Starting values, order of images and augmentation."""
+
+    def __post_init__(self) -> None:
+        from onelip.data import get_dataset
+        from onelip.layers import get_method
+        from onelip.training.optimisers import find_optimiser
+
+        method, info = get_method(self.method), get_dataset(self.dataset)
+        self._set("method", method.key)
+        self._set("lr", method.learning_rate if self.lr is None else self.lr)
+        self._set("augmentation", info.augmentation if self.augmentation is None else self.augmentation)
+        if self.size is None and self.width is None:
+            self._set("size", "XS")
+        self._set("size", self.network.size)  # refuses what no network can be built from
+        self._set("optimizer", find_optimiser(self.optimizer).__name__.lower())
+        self._check_budget()
+        self._check_numbers()
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_budget(self) -> None:
+        if (self.budget is None) == (self.epochs is None):
+            raise InvalidInputError("give either --budget (such as 5m) or --epochs, and not both")
+        if self.budget is not None:
+            self._set("budget", format_duration(parse_duration(self.budget)))  # 300s and 5m are one run
+        elif self.epochs is not None and self.epochs < 1:
+            raise InvalidInputError(f"epochs must be 1 or more, got {self.epochs}")
+
+    def _check_numbers(self) -> None:
+        rules = {
+            "lr": (self.max_lr, 0 < self.max_lr < math.inf, "above 0"),
+            "weight_decay": (self.weight_decay, 0 <= self.weight_decay < math.inf, "0 or more"),
+            "momentum": (self.momentum, 0 <= self.momentum < 1, "in [0, 1)"),
+            "ema_decay": (self.ema_decay, self.ema_decay is None or 0 < self.ema_decay < 1, "in (0, 1)"),
+            "batch_size": (self.batch_size, self.batch_size >= 1, "1 or more"),
+            "validation_fraction": (self.validation_fraction, 0 <= self.validation_fraction < 1, "in [0, 1)"),
+        }
+        for name, (value, good, allowed) in rules.items():
+            if not good:
+                raise InvalidInputError(f"{name} must be {allowed}, got {value}")
+
+    @property
+    def max_lr(self) -> float:
+        """The learning rate, known by now."""
+        assert self.lr is not None
+        return self.lr
+
+    @property
+    def budget_seconds(self) -> float | None:
+        """The time budget, None for a run of epochs."""
+        return None if self.budget is None else parse_duration(self.budget)
+
+    @property
+    def network(self) -> ConvNetConfig:
+        """The network to train."""
+        from onelip.convnet_config import ConvNetConfig
+        from onelip.data import get_dataset
+
+        info = get_dataset(self.dataset)
+        return ConvNetConfig(
+            method=self.method,
+            size=self.size,
+            width=self.width,
+            num_classes=info.num_classes,
+            input_size=info.image_size,
+            in_channels=info.channels,
+            kernel_size=self.kernel_size,
+            activation=self.activation,
+            padding_mode=self.padding_mode,
+            init=self.init,
+        )

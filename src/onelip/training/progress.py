@@ -1,0 +1,66 @@
+"""Progress on the terminal: a bar with the remaining time, and one line per validation that stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+_HEADER = f"{'epoch':>7} {'train loss':>10} {'loss':>8} {'acc %':>6} {'cert@36 %':>9} {'img/s':>7} {'seconds':>8}"
+
+
+class ProgressDisplay:
+    """Shows a run on stderr; without a terminal, only the lines. Silent if `enabled` is False."""
+
+    def __init__(self, title: str, *, enabled: bool) -> None:
+        self._enabled = enabled
+        self._console = Console(stderr=True, highlight=False, markup=False)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            TextColumn("lr {task.fields[lr]:.1e}"),
+        )
+        self._progress = Progress(
+            *columns, console=self._console, transient=True, disable=not (enabled and self._console.is_terminal)
+        )
+        self._task = self._progress.add_task(title, total=1.0, lr=0.0)
+
+    def __enter__(self) -> ProgressDisplay:
+        self._progress.start()
+        if self._enabled:
+            self._console.print("validation; certified accuracy is an estimate until `onelip evaluate` proves it")
+            self._console.print(_HEADER)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def step(self, fraction: float, lr: float) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=fraction, lr=lr)
+
+    def entry(self, entry: Mapping[str, Any]) -> None:
+        """Print the line of a validation."""
+        if not self._enabled:
+            return
+        accuracy, certified = entry.get("validation_accuracy"), entry.get("validation_certified_accuracy_36")
+        loss = entry.get("validation_loss")
+        self._console.print(
+            f"{entry['epoch']:7.2f} {entry['train_loss']:10.4f} {_cell(loss, 8, 4)} {_percent(accuracy, 6)} "
+            f"{_percent(certified, 9)} {entry['images_per_second']:7.0f} {entry['train_seconds']:8.1f}"
+        )
+
+
+def _cell(value: float | None, width: int, digits: int) -> str:
+    return f"{'-':>{width}}" if value is None else f"{value:{width}.{digits}f}"
+
+
+def _percent(value: float | None, width: int) -> str:
+    return _cell(None if value is None else 100 * value, width, 2)

@@ -1,0 +1,46 @@
+"""What each process of the DDP test runs: one backward pass of every method on its half of a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from onelip.layers import MethodInfo, list_methods
+
+BATCH = 4
+
+
+def build(method: MethodInfo) -> nn.Module:
+    """A small network with a convolution and a linear layer, the same in every process."""
+    torch.manual_seed(0)
+    layers = [method.conv(3, 4, 3, stride=2), nn.Flatten(), method.linear_layer(16, 5)]
+    return nn.Sequential(*layers).double()
+
+
+def batch() -> torch.Tensor:
+    """The global batch."""
+    return torch.randn(BATCH, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def gradients(model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Gradients of a mean over the batch."""
+    model(x).square().sum(1).mean().backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def run(rank: int, world_size: int, folder: str) -> None:
+    """Process entry point: rank 0 saves what it got."""
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", f"file://{folder}/rendezvous", rank=rank, world_size=world_size)
+    part = batch().chunk(world_size)[rank]
+    found = {}
+    for method in list_methods():
+        wrapped = DistributedDataParallel(build(method))
+        found[method.key] = gradients(wrapped, part)
+    if rank == 0:
+        torch.save(found, Path(folder) / "gradients.pt")
+    distributed.barrier()
+    distributed.destroy_process_group()

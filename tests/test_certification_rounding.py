@@ -1,0 +1,117 @@
+"""The floating-point attack: search the edge of certified balls for points that the *program* predicts otherwise.
+
+A certificate computed as margin / constant in float32 forgets that the margin, the constant and the program at the
+perturbed point are all rounded. Points at the very edge of the ball, moved by single bits, then refute it (Jin et al.,
+"Getting a-Round Guarantees: Floating-Point Attacks on Certified Robustness"). Ours withstands the same search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from onelip.certification import certify
+from onelip.layers import FirstChannels, create_conv, create_linear
+
+SAMPLES, CANDIDATES = 60, 200
+
+Radii = Callable[[nn.Module, Tensor], Tensor]
+
+
+def linear_model(dtype: torch.dtype) -> tuple[nn.Module, Tensor]:
+    """A plain linear classifier on inputs far from zero, where rounding is largest."""
+    model = nn.Linear(120, 2).eval().to(dtype)
+    x = 20 + torch.randn(SAMPLES, 120, dtype=dtype)
+    with torch.no_grad():
+        difference = model.weight[0] - model.weight[1]
+        scores = model(x)
+        x -= (scores[:, :1] - scores[:, 1:]) * difference / difference.square().sum()
+        # Close to the boundary, as adversaries like them: margins of some thousand roundoffs.
+        distance = 3000 * torch.finfo(dtype).eps * torch.linalg.vector_norm(x, dim=1, keepdim=True)
+        x += distance * torch.randn(SAMPLES, 1, dtype=dtype) * difference
+    return model, x
+
+
+def conv_model(dtype: torch.dtype) -> tuple[nn.Module, Tensor]:
+    """An orthogonal convolution and an orthogonal head: linear, so that the edge of the ball is the boundary."""
+    layers = [
+        create_conv("bcop", 4, 4, kernel_size=3),
+        nn.Flatten(),
+        create_linear("bjorck", 100, 100),
+        FirstChannels(2),
+    ]
+    model = nn.Sequential(*layers).eval().to(dtype)
+    return model, 5 + torch.randn(SAMPLES, 4, 5, 5, dtype=dtype)
+
+
+@torch.no_grad()
+def naive_radii(model: nn.Module, x: Tensor) -> Tensor:
+    """margin / ||gradient of the margin|| in the program's arithmetic: exact for a linear model but for rounding."""
+    scores = model(x)
+    margins = (scores[:, 0] - scores[:, 1]).abs()
+    return margins / torch.linalg.vector_norm(_direction(model, x), dim=1)
+
+
+def certified(model: nn.Module, x: Tensor) -> Tensor:
+    return certify(model, x, arithmetic="float32" if x.dtype == torch.float32 else "float64").radii
+
+
+def _direction(model: nn.Module, x: Tensor) -> Tensor:
+    """Gradient (batch, features) of score 0 minus score 1."""
+    with torch.enable_grad():
+        x = x.detach().clone().requires_grad_()
+        scores = model(x)
+        (gradient,) = torch.autograd.grad((scores[:, 0] - scores[:, 1]).sum(), x)
+    return gradient.flatten(1)
+
+
+@torch.no_grad()
+def violations(model: nn.Module, x: Tensor, radii: Tensor) -> int:
+    """Number of points found within the radius, measured exactly enough, that the program predicts otherwise."""
+    generator = torch.Generator().manual_seed(0)
+    predictions = model(x).argmax(1)
+    directions = _direction(model, x).double()
+    directions /= torch.linalg.vector_norm(directions, dim=1, keepdim=True)
+    directions *= (1.0 - 2.0 * predictions.double())[:, None]  # towards the other class: against the gradient for 0
+    found = 0
+    for sample in torch.arange(len(x))[radii > 0].tolist():
+        centre, radius = x[sample].flatten().double(), float(radii[sample])
+        shrink = 1 - torch.logspace(-16, -3, CANDIDATES, dtype=torch.float64)[:, None]
+        points = centre - radius * shrink * directions[sample]
+        bits = torch.randint(-1, 2, points.shape, generator=generator).double() * torch.finfo(x.dtype).eps / 2
+        points = (points * (1 + bits)).to(x.dtype)
+        offsets = points.double() - centre
+        inside = torch.linalg.vector_norm(offsets, dim=1) * (1 + 1e-13) <= radius
+        # One at a time, as a user would: a batch may sum in another order.
+        for point in points[inside].reshape(-1, *x.shape[1:])[:25]:
+            found += int(model(point[None]).argmax(1)[0] != predictions[sample])
+    return found
+
+
+CASES = [(linear_model, torch.float32), (linear_model, torch.float64), (conv_model, torch.float32)]
+
+
+@pytest.mark.parametrize(("make", "dtype"), CASES, ids=["linear32", "linear64", "conv32"])
+def test_no_point_of_a_certified_ball_is_predicted_otherwise(make: Callable, dtype: torch.dtype) -> None:
+    tried = 0
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model, x = make(dtype)
+        radii = certified(model, x)
+        tried += int((radii > 0).sum())
+        assert violations(model, x, radii) == 0
+    assert tried > 5, "certificates that are all zero would pass this test without being tried"
+
+
+@pytest.mark.parametrize(("make", "dtype"), CASES, ids=["linear32", "linear64", "conv32"])
+def test_naive_certificates_are_violated(make: Callable, dtype: torch.dtype) -> None:
+    """The same search refutes the usual certificate: the test above can fail."""
+    found = 0
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model, x = make(dtype)
+        found += violations(model, x, naive_radii(model, x))
+    assert found > 0

@@ -1,0 +1,22 @@
+"""Every layer under DistributedDataParallel: two processes get the gradients of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ddp_worker
+import pytest
+import torch
+
+from onelip.layers import list_methods
+
+
+@pytest.mark.slow
+def test_two_processes_agree_with_one(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(ddp_worker.run, args=(2, str(tmp_path)), nprocs=2)  # pyright: ignore[reportPrivateImportUsage]
+    found = torch.load(tmp_path / "gradients.pt")
+    assert set(found) == {method.key for method in list_methods()}
+    for method in list_methods():
+        expected = ddp_worker.gradients(ddp_worker.build(method), ddp_worker.batch())
+        for name, gradient in expected.items():
+            assert torch.allclose(found[method.key][f"module.{name}"], gradient, atol=1e-12), (method.key, name)

@@ -1,0 +1,131 @@
+"""Frequency-domain convolutions against direct ones, numpy's FFT and dense Jacobians."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from jacobians import distance_from_isometry
+from torch import Tensor
+from torch.nn import functional as F
+
+from onelip.linalg.fourier import (
+    frequency_matrix_at,
+    frequency_to_kernel,
+    from_frequency,
+    half_width,
+    join_complex,
+    kernel_to_frequency,
+    multiply_frequencies,
+    real_dft,
+    split_complex,
+    to_frequency,
+)
+
+SIZES = [(8, 8), (5, 7), (4, 7), (7, 4), (1, 1), (2, 2), (3, 2), (1, 6)]
+each_size = pytest.mark.parametrize("size", SIZES, ids=str)
+each_kernel = pytest.mark.parametrize("side", [1, 3, 5, 7])
+
+
+def convolve(x: Tensor, kernel: Tensor) -> Tensor:
+    """Circular convolution by explicit indexing, for every size."""
+    pad = kernel.shape[-1] // 2
+    rows = torch.arange(-pad, x.shape[-2] + pad) % x.shape[-2]
+    columns = torch.arange(-pad, x.shape[-1] + pad) % x.shape[-1]
+    return F.conv2d(x[..., rows, :][..., columns], kernel)
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64)
+
+
+@each_size
+@each_kernel
+def test_product_of_frequencies_is_the_convolution(size: tuple[int, int], side: int) -> None:
+    x, kernel = normal(2, 3, *size), normal(4, 3, side, side)
+    dft = real_dft(size, torch.float64)
+    matrices = split_complex(kernel_to_frequency(kernel, size))
+    y = from_frequency(multiply_frequencies(to_frequency(x, dft), matrices), size, dft)
+    assert torch.allclose(y, convolve(x, kernel), atol=1e-12)
+
+
+@each_size
+def test_transform_is_an_isometry_with_its_transpose_as_inverse(size: tuple[int, int]) -> None:
+    dft = real_dft(size, torch.float64)
+    pixels = size[0] * size[1]
+    basis = torch.eye(pixels, dtype=torch.float64).reshape(pixels, 1, *size)
+    matrix = to_frequency(basis, dft).squeeze(-1).flatten(0, 1)  # (frequencies, pixels)
+    assert distance_from_isometry(matrix) < 1e-14
+    assert torch.allclose(from_frequency(to_frequency(basis, dft), size, dft), basis, atol=1e-14)
+
+
+@each_size
+def test_transform_agrees_with_numpy(size: tuple[int, int]) -> None:
+    image = normal(1, 1, *size)
+    ours = to_frequency(image, real_dft(size, torch.float64)).reshape(2, size[0], half_width(size[1]))
+    weights = np.full(half_width(size[1]), np.sqrt(2))
+    weights[0] = 1
+    if size[1] % 2 == 0:
+        weights[-1] = 1
+    expected = np.fft.rfft2(image[0, 0].numpy(), norm="ortho") * weights
+    assert np.allclose(ours[0].numpy() + 1j * ours[1].numpy(), expected)
+
+
+@each_size
+@each_kernel
+def test_singular_values_are_those_of_the_dense_matrix(size: tuple[int, int], side: int) -> None:
+    kernel = normal(2, 3, side, side)
+    pixels = size[0] * size[1]
+    basis = torch.eye(3 * pixels, dtype=torch.float64).reshape(-1, 3, *size)
+    dense = convolve(basis, kernel).flatten(1)
+    largest = torch.linalg.svdvals(kernel_to_frequency(kernel, size)).max()
+    assert torch.isclose(largest, torch.linalg.matrix_norm(dense, 2))
+
+
+@each_size
+def test_kernels_come_back(size: tuple[int, int]) -> None:
+    matrices = kernel_to_frequency(normal(5, 2, 3, 3, 3), size)
+    kernel = frequency_to_kernel(matrices, size)
+    assert kernel.shape == (5, 2, 3, *size)
+    assert torch.allclose(kernel_to_frequency(kernel, size), matrices, atol=1e-13)
+
+
+def test_a_kernel_that_fills_the_torus_comes_back_tap_by_tap() -> None:
+    kernel = normal(2, 3, 5, 5)
+    assert torch.allclose(frequency_to_kernel(kernel_to_frequency(kernel, (5, 5)), (5, 5)), kernel, atol=1e-14)
+
+
+@each_size
+def test_layouts_are_inverse_to_each_other(size: tuple[int, int]) -> None:
+    matrices = kernel_to_frequency(normal(2, 4, 3, 3, 3), size)
+    assert torch.equal(join_complex(split_complex(matrices), size), matrices)
+
+
+def test_one_frequency_alone() -> None:
+    kernel = normal(2, 4, 3, 3, 3)
+    matrices = kernel_to_frequency(kernel, (8, 8))
+    row, column = torch.tensor([3 / 8, 6 / 8], dtype=torch.float64), torch.tensor([1 / 8, 4 / 8], dtype=torch.float64)
+    alone = frequency_matrix_at(kernel, row, column)
+    assert torch.allclose(alone[0], matrices[0, 3, 1])
+    assert torch.allclose(alone[1], matrices[1, 6, 4])
+
+
+def test_gradients() -> None:
+    size = (3, 4)
+    dft = real_dft(size, torch.float64)
+
+    def function(x: Tensor, kernel: Tensor) -> Tensor:
+        matrices = split_complex(kernel_to_frequency(kernel, size))
+        return from_frequency(multiply_frequencies(to_frequency(x, dft), matrices), size, dft)
+
+    x, kernel = normal(2, 2, *size).requires_grad_(), normal(3, 2, 3, 3).requires_grad_()
+    assert torch.autograd.gradcheck(function, (x, kernel))
+
+
+def test_float32_is_accurate_to_rounding() -> None:
+    x, kernel = normal(4, 8, 32, 32), normal(8, 8, 3, 3)
+    dft = real_dft((32, 32), torch.float32)
+    matrices = split_complex(kernel_to_frequency(kernel.float(), (32, 32)))
+    y = from_frequency(multiply_frequencies(to_frequency(x.float(), dft), matrices), (32, 32), dft)
+    expected = convolve(x, kernel)
+    assert (y - expected).norm() < 2e-6 * expected.norm()
