@@ -1,13 +1,20 @@
-"""A folder of run records with made-up numbers, written through the real records API: for tests of report and advice."""
+"""A folder of run records with made-up numbers, written through the real records API."""
 
 from __future__ import annotations
 
+import functools
 import json
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from onelip.records import RunStatus, start_run
+from onelip.report.build import BuiltReport, build_report
+from onelip.report.cost_tables import Theory, TheoryLine
+
+COSTS = ("input_macs", "input_memory", "parameter_macs", "parameter_memory")
 
 METHODS = ("aol", "bcop", "cayley", "cpl", "lot", "sll", "soc", "standard")
 # Invented: a base certified accuracy, a cost ratio, a memory ratio per method.
@@ -162,8 +169,31 @@ def add_failures(runs: Path) -> None:
     (damaged / "record.json").write_text("{not json")
 
 
+@functools.cache
+def built_report() -> tuple[tempfile.TemporaryDirectory[str], BuiltReport]:
+    """The report of `full_study`, built once per process; the folder lives as long as the process."""
+    folder = tempfile.TemporaryDirectory()
+    study = full_study(Path(folder.name) / "study")
+    return folder, build_report(study, Path(folder.name) / "report", theory=THEORY)
+
+
+THEORY = Theory(
+    "b = 256, s = 32, c = 64, k = 3, t = 10",
+    (
+        TheoryLine("aol", "published", dict.fromkeys(COSTS, "C"), dict.fromkeys(COSTS, 9.7e9), None),
+        TheoryLine("aol", "onelip", dict.fromkeys(COSTS, "2 C"), dict.fromkeys(COSTS, 1e9), dict.fromkeys(COSTS, 2e9)),
+    ),
+)
+
+
 def full_study(runs: Path) -> Path:
     """Everything at once."""
+    with patch("os.fsync"):  # a hundred records, none of which has to survive a power failure
+        _fill(runs)
+    return runs
+
+
+def _fill(runs: Path) -> None:
     add_training(runs)
     add_training(runs, methods=("aol", "soc"), sizes=("XS",), kernel_size=1, seeds=1)
     add_times(runs)
@@ -171,4 +201,3 @@ def full_study(runs: Path) -> Path:
     add_macs(runs)
     add_diagnostics(runs)
     add_failures(runs)
-    return runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import pytest
 import torch
@@ -35,7 +35,10 @@ ROUNDING = 1 + 1e-13
 LINEAR = [method.key for method in list_methods() if method.linear]
 
 
-def stirred(module: nn.Module) -> nn.Module:
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def stirred(module: Module) -> Module:
     """Weights away from their starting values, in evaluation mode."""
     with torch.no_grad():
         for parameter in module.parameters():
@@ -170,9 +173,26 @@ class LoudSequential(nn.Sequential):
         return 2 * super().forward(input)
 
 
+class LoudMaxMin(MaxMin):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class Declared(nn.Module):
+    lipschitz_constant = 3.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 3 * x
+
+
+class LouderThanDeclared(Declared):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
 class LoudAOL(AOLLinear):
     def apply_core(self, x: Tensor, transformed: dict[str, Tensor]) -> Tensor:
-        return 2 * super().apply_core(x, transformed)
+        return super().apply_core(x, transformed).mul(2)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +203,9 @@ class LoudAOL(AOLLinear):
         (LoudSequential(nn.ReLU()), ["LoudSequential"]),
         (LoudAOL(4, 4), ["LoudAOL", "apply_core"]),
         (nn.BatchNorm1d(4), ["BatchNorm1d"]),
+        (LoudMaxMin(), ["LoudMaxMin", "forward"]),
+        (LouderThanDeclared(), ["LouderThanDeclared", "forward"]),
+        (Residual(nn.LeakyReLU(2.0, inplace=True)), ["in-place"]),
         (nn.GELU(), ["GELU"]),
         (Residual(Unknown()), ["Unknown"]),
     ],
@@ -194,9 +217,13 @@ def test_unknown_modules_are_named_and_never_counted_as_one(module: nn.Module, n
     assert "\n" not in str(caught.value)
 
 
+def _doubled(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    return 2 * output
+
+
 def test_hooks_and_replaced_methods_are_refused() -> None:
     model = nn.Sequential(nn.Linear(3, 3)).eval()
-    handle = model[0].register_forward_hook(lambda module, inputs, output: 2 * output)
+    handle = model[0].register_forward_hook(_doubled)
     with pytest.raises(UnknownLipschitzConstant, match="hooks"):
         lipschitz_bound(model, (3,))
     handle.remove()
@@ -220,12 +247,6 @@ def test_pooling_without_a_proof_is_refused(module: nn.Module) -> None:
 
 
 def test_declared_constants() -> None:
-    class Declared(nn.Module):
-        lipschitz_constant = 3.0
-
-        def forward(self, x: Tensor) -> Tensor:
-            return 3 * x
-
     class Computed(nn.Module):
         def lipschitz_bound(self, input_shape: tuple[int, ...]) -> float:
             return math.sqrt(input_shape[0])
@@ -321,10 +342,10 @@ def test_series_of_the_exponential(terms: int, norm: float) -> None:
 
 
 @pytest.mark.parametrize("padding_mode", ["circular", "zeros"])
-def test_soc_series_with_a_kernel_that_is_not_quite_skew(padding_mode: str) -> None:
+def test_soc_series_with_a_kernel_that_is_not_quite_skew(padding_mode: Literal["circular", "zeros"]) -> None:
     layer = stirred(SOCConv2d(3, 3, 3, padding_mode=padding_mode, algorithm="series"))
     assert layer.lipschitz_bound((5, 5)) <= 1 + 1e-6
-    layer.transformed((5, 5))["kernel"][0, 0, 1, 1] += 0.01
+    layer.transformed((5, 5))["generator"][0, 0, 1, 1] += 0.01
     assert 1.001 < worst_norm(layer, (3, 5, 5), 1) <= layer.lipschitz_bound((5, 5)) < 1.2
 
 

@@ -290,6 +290,23 @@ def test_a_program_that_breaks_the_proof_is_noticed(monkeypatch: pytest.MonkeyPa
         certifier(torch.randn(5, 12))
 
 
+def test_a_model_that_changed_is_refused() -> None:
+    model = orthogonal_model()
+    certifier = Certifier(model, (12,))
+    certifier(torch.randn(2, 12))
+    with torch.no_grad():
+        model[0].weight.mul_(2)  # pyright: ignore
+    with pytest.raises(InvalidInputError, match="has changed"):
+        certifier(torch.randn(2, 12))
+
+
+def test_inputs_are_not_written_to() -> None:
+    x = torch.randn(4, 3, dtype=torch.float64)
+    before = x.clone()
+    certify(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 2)).double().eval(), x)
+    assert torch.equal(x, before)
+
+
 def loader(count: int = 3) -> list[tuple[Tensor, Tensor]]:
     return [(torch.randn(20, 12), torch.randint(0, 4, (20,))) for _ in range(count)]
 

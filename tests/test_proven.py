@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any, Literal
 
 import mpmath
 import pytest
@@ -22,7 +23,7 @@ from onelip.linalg.proven_convolution import (
 )
 
 
-def exact_norm(matrix: torch.Tensor) -> mpmath.mpf:
+def exact_norm(matrix: torch.Tensor) -> Any:
     """Largest singular value in 50 digits."""
     with mpmath.workdps(50):
         return max(mpmath.svd_r(mpmath.matrix(matrix.double().tolist()), compute_uv=False))
@@ -183,8 +184,8 @@ def test_any_convolution_of_torch(options: dict, size: tuple[int, int]) -> None:
     rows, columns = options["padding"]
     convolution = Convolution(
         module.weight,
-        module.stride,
-        module.dilation,
+        options["stride"],
+        options["dilation"],
         ((rows, rows), (columns, columns)),
         module.padding_mode,
         module.groups,
@@ -224,7 +225,7 @@ def test_small_torus_underestimates() -> None:
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
-def test_copying_paddings_are_no_contractions(mode: str) -> None:
+def test_copying_paddings_are_no_contractions(mode: Literal["reflect", "replicate"]) -> None:
     """Trap 9: with these paddings, a kernel whose circular convolution has norm 1 expands."""
     weight = torch.full((1, 1, 3, 3), 1 / 9, dtype=torch.float64)
     padded = Convolution(weight, padding=((1, 1), (1, 1)), mode=mode)

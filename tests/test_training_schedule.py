@@ -50,7 +50,7 @@ def test_optimisers_by_name() -> None:
 
 
 def test_unknown_or_unfit_optimisers() -> None:
-    with pytest.raises(InvalidInputError, match="unknown optimizer 'sdg'; known: .*sgd"):
+    with pytest.raises(InvalidInputError, match=r"unknown optimizer 'sdg'; known: .*sgd"):
         make_optimiser("sdg", [], lr=0.1, weight_decay=0.0, momentum=0.9)
     with pytest.raises(InvalidInputError, match="cannot train this network"):
         make_optimiser("muon", [nn.Parameter(torch.zeros(2, 2, 3, 3))], lr=0.1, weight_decay=0.0, momentum=0.9)

@@ -84,7 +84,7 @@ def certify(
 class Certifier:
     """The bounds of a model, proven once, and certificates for any number of batches.
 
-    Do not change the model meanwhile: the bounds are those of its weights at construction.
+    The bounds are those of the weights at construction: a model that has changed since is refused.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class Certifier:
         self._own_rounding = rounding_errors(self.steps, FLOAT64)
         self._rounding = rounding_errors(self.steps, _ARITHMETICS[arithmetic])
         self._constants = ScoreConstants.of(self.steps)
+        self._versions = self._current_versions()
 
     @property
     def lipschitz(self) -> float:
@@ -128,7 +129,8 @@ class Certifier:
     def _certify(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         arithmetic = _ARITHMETICS[self.arithmetic]
         with full_precision():
-            norms, scores = self._forward(x.double())
+            # A copy: the model may work in place.
+            norms, scores = self._forward(x.to(torch.float64, copy=True))
             program = self.model(x).cpu() if self.arithmetic == "float32" else None
         predictions = scores.argmax(1)
         here = error_at_sample(self.steps, self._own_rounding, norms)
@@ -151,7 +153,14 @@ class Certifier:
             activation = module(activation)
         return norms, activation.cpu()
 
+    def _current_versions(self) -> list[tuple[int, int]]:
+        """Changes whenever a parameter or buffer is written to or replaced."""
+        tensors = [*self.model.parameters(), *self.model.buffers()]
+        return [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors]
+
     def _check_inputs(self, x: Tensor, labels: Tensor | None) -> None:
+        if self._versions != self._current_versions():
+            raise InvalidInputError("the model has changed since its bounds were proven: make a new Certifier")
         if tuple(x.shape[1:]) != self.input_shape or not len(x):
             raise InvalidInputError(f"x has the shape {tuple(x.shape)}, expected (batch, *{self.input_shape})")
         if not x.is_floating_point() or (self.arithmetic == "float32" and x.dtype != torch.float32):

@@ -134,6 +134,8 @@ def _normalise(module: Normalise, shape: Shape) -> LayerBound:
 @bound_for(Residual)
 def _residual(module: Residual, shape: Shape) -> LayerBound:
     """||x + f(x) - y - f(y)|| <= (1 + L) ||x - y||."""
+    if any(getattr(part, "inplace", False) for part in module.branch.modules()):
+        raise unknown(module, "", "an in-place module in its branch changes the input it is added to")
     branch = chain_bound(module.branch, shape)
     return added_to_input(branch, (1 + branch.lipschitz) * SAFETY)
 

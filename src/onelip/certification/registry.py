@@ -45,7 +45,7 @@ def bound_for(*classes: type[nn.Module], methods: tuple[str, ...] = ("forward",)
 def layer_bound(module: nn.Module, input_shape: Shape, path: str = "") -> LayerBound:
     """What is proven about one module that is not a sequence of others, for inputs of one shape."""
     check_no_hooks(module, path)
-    if _declares(module):
+    if _declares(module, path):
         return _declared_bound(module, input_shape)
     for cls in type(module).__mro__:
         family = _FAMILIES.get(cls)
@@ -77,12 +77,20 @@ def _check_inherited(module: nn.Module, cls: type[nn.Module], methods: tuple[str
             raise unknown(module, path, f"it computes something else than {cls.__name__}, whose `{name}` it replaces")
 
 
-def _declares(module: nn.Module) -> bool:
+def _declares(module: nn.Module, path: str) -> bool:
+    """Whether a user's class declares its constant. A subclass that computes something else must declare anew."""
     if isinstance(module, LipschitzLayer):
         return type(module).lipschitz_bound is not LipschitzLayer.lipschitz_bound
-    return type(module) not in _FAMILIES and (
-        hasattr(module, "lipschitz_constant") or hasattr(module, "lipschitz_bound")
-    )
+    names = ("lipschitz_constant", "lipschitz_bound")
+    if not any(hasattr(module, name) for name in names):
+        return False
+    if any(name in vars(module) for name in names):
+        return True
+    owner = next((cls for cls in type(module).__mro__ if any(name in vars(cls) for name in names)), type(module))
+    if owner in _FAMILIES:
+        return False
+    _check_inherited(module, owner, ("forward",), path)
+    return True
 
 
 def _declared_bound(module: Any, input_shape: Shape) -> LayerBound:

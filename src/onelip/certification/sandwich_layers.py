@@ -13,11 +13,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from onelip.certification.convolution_layers import LAYER_METHODS, matrix_bound, used_bias
+from onelip.certification.convolution_layers import LAYER_METHODS, core_image, matrix_bound, used_bias
 from onelip.certification.layer_bound import LayerBound, compose
 from onelip.certification.registry import Shape, bound_for
-from onelip.certification.spectral_layers import spectral_bound, transform_norm
+from onelip.certification.spectral_layers import joined, spectral_bound, transform_norm
 from onelip.layers.sandwich import FusedSandwichConv2d, FusedSandwichLinear, SandwichConv2d, SandwichLinear
+from onelip.linalg.fourier import Size
 from onelip.linalg.proven import SAFETY, norm_bound
 
 
@@ -32,8 +33,7 @@ def sandwich_product_bound(tensors: Mapping[str, Tensor], bias: Tensor | None, r
 def sandwich_convolution_bound(tensors: Mapping[str, Tensor], bias: Tensor | None) -> LayerBound:
     """Two convolutions in the frequency domain. [V^T U] = F^T [V^(f)^H U^(f)] (F + F) with the float DFT F."""
     # The product wants transposed matrices: "inner" is U^T (in, hidden), "outer" is V^T (hidden, out).
-    inner, outer = tensors["inner"].double(), tensors["outer"].double()
-    both = torch.cat([torch.complex(outer[0], outer[1]).conj(), torch.complex(inner[0], inner[1]).mT], dim=-1)
+    both = torch.cat([joined(tensors["outer"]).conj(), joined(tensors["inner"]).mT], dim=-1)
     norm = norm_bound(both) * transform_norm(tensors) ** 2
     parts = compose(spectral_bound(tensors["inner"], tensors, bias=bias), spectral_bound(tensors["outer"], tensors))
     return LayerBound(norm**2 / 2 * SAFETY, parts.offset, parts.rounding)
@@ -51,9 +51,18 @@ def _fused_sandwich_linear(module: FusedSandwichLinear, shape: Shape) -> LayerBo
 
 @bound_for(SandwichConv2d, methods=LAYER_METHODS)
 def _sandwich_conv(layer: SandwichConv2d, shape: Shape) -> LayerBound:
-    return sandwich_convolution_bound(layer.transformed((shape[-2], shape[-1])), used_bias(layer, layer.core_out))
+    size = core_image(layer, shape)
+    return _convolutional(layer.transformed((shape[-2], shape[-1])), used_bias(layer, layer.core_out), size)
+
+
+def _convolutional(tensors: Mapping[str, Tensor], bias: Tensor | None, size: Size) -> LayerBound:
+    """In the frequency domain, or one product per pixel for 1 x 1 kernels."""
+    if "dft_rows" in tensors:
+        return sandwich_convolution_bound(tensors, bias)
+    matrices = {name: tensor[..., 0, 0] for name, tensor in tensors.items()}
+    return sandwich_product_bound(matrices, bias, size[0] * size[1])
 
 
 @bound_for(FusedSandwichConv2d)
 def _fused_sandwich_conv(module: FusedSandwichConv2d, shape: Shape) -> LayerBound:
-    return sandwich_convolution_bound(module.tensors(), module.bias)
+    return _convolutional(module.tensors(), module.bias, (shape[-2], shape[-1]))

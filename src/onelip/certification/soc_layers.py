@@ -15,7 +15,7 @@ from torch import Tensor
 from onelip.certification.convolution_layers import LAYER_METHODS, bias_norm, core_image, used_bias
 from onelip.certification.layer_bound import Arithmetic, LayerBound, RoundingError, compose, linear_bound
 from onelip.certification.registry import Shape, bound_for
-from onelip.certification.spectral_layers import spectral_bound, used_matrices
+from onelip.certification.spectral_layers import spectral_conv_bound
 from onelip.layers.soc import FusedSOCConv2d, SOCConv2d
 from onelip.layers.spatial import adjoint_kernel
 from onelip.linalg.fourier import Size
@@ -93,17 +93,17 @@ def _added_bias(bias: Tensor | None, channels: int, size: Size) -> LayerBound:
 @bound_for(SOCConv2d, methods=LAYER_METHODS)
 def _soc(layer: SOCConv2d, shape: Shape) -> LayerBound:
     transformed = layer.transformed((shape[-2], shape[-1]))
-    bias = used_bias(layer, layer.out_channels)
     if layer.algorithm == "frequency":
-        return spectral_bound(used_matrices(transformed["matrices"], layer), transformed, bias=bias)
+        return spectral_conv_bound(layer, transformed, shape)
+    bias = used_bias(layer, layer.out_channels)
     size = core_image(layer, shape)
     terms = layer.train_terms if layer.training else layer.eval_terms
-    series = series_bound(transformed["kernel"], terms, size, layer.padding_mode)
+    series = series_bound(transformed["generator"], terms, size, layer.padding_mode)
     return compose(series, _added_bias(bias, layer.out_channels, size))
 
 
 @bound_for(FusedSOCConv2d)
 def _fused_soc(module: FusedSOCConv2d, shape: Shape) -> LayerBound:
     size = shape[-2], shape[-1]
-    series = series_bound(module.get_parameter("kernel"), module.terms, size, module.padding_mode)
+    series = series_bound(module.get_parameter("generator"), module.terms, size, module.padding_mode)
     return compose(series, _added_bias(module.bias, module.channels, size))

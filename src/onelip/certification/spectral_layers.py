@@ -6,18 +6,21 @@ an isometry up to rounding only, and that rounding is part of the layer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from onelip.certification.convolution_layers import LAYER_METHODS, bias_norm, core_image, used_bias
+from onelip.certification.convolution_layers import LAYER_METHODS, bias_norm, convolution_bound, core_image, used_bias
 from onelip.certification.layer_bound import LayerBound, compose, linear_bound
 from onelip.certification.registry import Shape, bound_for
 from onelip.layers.eco import ECOConv2d, FusedECOConv2d
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spectral_conv import FusedSpectralConv2d, SpectralConv2d
+from onelip.linalg.fourier import RealDFT, torus_of
 from onelip.linalg.proven import magnitude_norm_bound, norm_bound
+from onelip.linalg.proven_convolution import same_convolution_of
 
 
 def spectral_bound(
@@ -25,11 +28,11 @@ def spectral_bound(
 ) -> LayerBound:
     """DFT, one product per frequency, inverse DFT and bias, on `images` tori per input.
 
-    `matrices` is (2, frequencies, in, out), real and imaginary parts, of which the first channels may be cut out.
+    `matrices` is (parts, frequencies, in, out), real and imaginary parts, of which the first channels may be cut out.
     """
     columns, rows = dft["dft_columns"], dft["dft_rows"]
     inputs, outputs = (channels * rows.shape[0] * columns.shape[0] * images for channels in matrices.shape[-2:])
-    pixels = rows.shape[-1] // 2 * columns.shape[-1] * images
+    pixels = math.prod(torus_of(RealDFT(columns, rows))) * images
     return compose(
         _transform(columns, inputs),
         _transform(rows, inputs),
@@ -41,11 +44,16 @@ def spectral_bound(
 
 
 def frequency_product_bound(matrices: Tensor, outputs: int) -> LayerBound:
-    """One complex product per frequency, computed as four real ones."""
-    real, imag = matrices.unbind(0)
-    norm = norm_bound(torch.complex(real.double(), imag.double()))
-    magnitude = magnitude_norm_bound(real.double().abs() + imag.double().abs())
-    return linear_bound(norm, magnitude, terms=2 * matrices.shape[-2], outputs=outputs)
+    """One product per frequency: real, or complex and computed as four real ones."""
+    magnitude = magnitude_norm_bound(matrices.double().abs().sum(0))
+    terms = len(matrices) * matrices.shape[-2]
+    return linear_bound(norm_bound(joined(matrices)), magnitude, terms=terms, outputs=outputs)
+
+
+def joined(matrices: Tensor) -> Tensor:
+    """One real or complex float64 matrix per frequency, from its parts."""
+    parts = matrices.double().unbind(0)
+    return parts[0] if len(parts) == 1 else torch.complex(*parts)
 
 
 def transform_norm(dft: Mapping[str, Tensor]) -> float:
@@ -65,9 +73,16 @@ def used_matrices(matrices: Tensor, layer: LipschitzConv2d) -> Tensor:
 
 @bound_for(SpectralConv2d, methods=LAYER_METHODS)
 def _spectral_conv(layer: SpectralConv2d, shape: Shape) -> LayerBound:
-    transformed = layer.transformed((shape[-2], shape[-1]))
-    matrices = used_matrices(transformed["matrices"], layer)
-    return spectral_bound(matrices, transformed, bias=used_bias(layer, layer.out_channels))
+    return spectral_conv_bound(layer, layer.transformed((shape[-2], shape[-1])), shape)
+
+
+def spectral_conv_bound(layer: LipschitzConv2d, transformed: Mapping[str, Tensor], shape: Shape) -> LayerBound:
+    """A convolution in the frequency domain, or the plain one that a 1 x 1 kernel is."""
+    bias = used_bias(layer, layer.out_channels)
+    if "kernel" in transformed:
+        convolution = same_convolution_of(transformed["kernel"], layer.padding_mode)
+        return convolution_bound(convolution, core_image(layer, shape), bias)
+    return spectral_bound(used_matrices(transformed["matrices"], layer), transformed, bias=bias)
 
 
 @bound_for(FusedSpectralConv2d)

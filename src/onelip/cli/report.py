@@ -60,16 +60,12 @@ def _counted_theory() -> Theory:
     from onelip.report.cost_tables import Theory, TheoryLine
     from onelip.theory import COSTS, LayerShape, costs_in_use, pretty, theory_table
 
-    def four(costs: dict[str, float]) -> tuple[float, float, float, float]:
-        first, second, third, fourth = (costs[name] for name in COSTS)
-        return first, second, third, fourth
-
     shape = LayerShape()
     lines = []
     for row in theory_table():
-        counted = four(asdict(count_layer_costs(row.method, shape))) if row == costs_in_use(row.method) else None
-        formulas = [pretty(getattr(row.costs, name)) for name in COSTS]
-        lines.append(TheoryLine(row.method, row.source, tuple(formulas), four(row.at(shape)), counted))
+        counted = asdict(count_layer_costs(row.method, shape)) if row == costs_in_use(row.method) else None
+        formulas = {name: pretty(getattr(row.costs, name)) for name in COSTS}
+        lines.append(TheoryLine(row.method, row.source, formulas, row.at(shape), counted))
     described = ", ".join(f"{name} = {value}" for name, value in asdict(shape).items())
     return Theory(described, tuple(lines))
 

@@ -62,7 +62,7 @@ class LipschitzLayer(nn.Module, ABC):
         """Plain modules with the same outputs and no parameter transformation, detached from this layer."""
 
     def lipschitz_bound(self, input_size: Size | None = None) -> float:
-        """Proven upper bound of this layer's Lipschitz constant in evaluation mode, rounding of its weights included."""
+        """Proven upper bound of this layer's Lipschitz constant in evaluation mode, rounding included."""
         from onelip.certification import layer_lipschitz_bound  # certification builds on the layers
 
         return layer_lipschitz_bound(self, input_size)

@@ -18,7 +18,7 @@ from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import SpectralConv2d
-from onelip.linalg.fourier import Size, kernel_to_frequency
+from onelip.linalg.fourier import Size
 from onelip.linalg.orthogonal import cayley
 from onelip.linalg.spectral import frobenius_norm
 
@@ -55,9 +55,13 @@ def scaled(tensors: Mapping[str, Tensor], dims: int) -> Tensor:
 class CayleyConv2d(_ScaledWeight, SpectralConv2d):
     """Convolution with the Cayley transform of its kernel at every frequency."""
 
-    def frequency_matrices(self, tensors: Mapping[str, Tensor], torus: Size) -> Tensor:
+    def unconstrained_kernel(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """alpha K / ||K||."""
+        return scaled(tensors, 4)
+
+    def constrain(self, matrices: Tensor) -> Tensor:
         """Cayley transforms."""
-        return cayley(kernel_to_frequency(scaled(tensors, 4), torus))
+        return cayley(matrices)
 
 
 class CayleyLinear(_ScaledWeight, MatrixLinear):

@@ -21,7 +21,7 @@ from onelip.layers.initialisation import identity_or_orthogonal
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import add_bias, spectral_convolution, with_dft
-from onelip.linalg.fourier import Size, frequency_to_kernel, join_complex, kernel_to_frequency
+from onelip.linalg.fourier import Size, frequency_to_kernel, join_complex, torus_matrices
 from onelip.linalg.polar import polar_factor
 
 
@@ -47,7 +47,7 @@ class ECOConv2d(LipschitzConv2d):
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Polar factors at the k x k frequencies."""
-        return with_dft(polar_factor(kernel_to_frequency(tensors["weight"], self.kernel_size)), self.kernel_size)
+        return with_dft(polar_factor(torus_matrices(tensors["weight"], self.kernel_size)), self.kernel_size)
 
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
         """The dilated convolution by residue classes."""

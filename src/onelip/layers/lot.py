@@ -17,7 +17,7 @@ from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import identity_or_orthogonal
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import SpectralConv2d
-from onelip.linalg.fourier import Size, kernel_to_frequency
+from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor
 
 
@@ -28,9 +28,9 @@ class LOTConv2d(SpectralConv2d):
         """The identity in square layers, orthogonal elsewhere."""
         return identity_or_orthogonal(self.weight)
 
-    def frequency_matrices(self, tensors: Mapping[str, Tensor], torus: Size) -> Tensor:
+    def constrain(self, matrices: Tensor) -> Tensor:
         """Polar factors."""
-        return polar_factor(kernel_to_frequency(tensors["weight"], torus))
+        return polar_factor(matrices)
 
 
 class LOTLinear(MatrixLinear):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ from onelip.layers.spectral_conv import (
     torus_size,
     with_dft,
 )
-from onelip.linalg.fourier import Size, kernel_to_frequency, split_complex
+from onelip.linalg.fourier import Size, split_complex, torus_matrices
 from onelip.linalg.orthogonal import cayley
 
 LINEAR_START_BIAS = 1.0
@@ -59,7 +60,9 @@ class _Sandwich(ParametrisedLayer):
 
 
 def sandwich_convolution(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None) -> Tensor:
-    """The layer on the torus of its parameters; smaller images are embedded and cropped."""
+    """The layer on the torus of its parameters, where smaller images are embedded; 1 x 1 kernels need no torus."""
+    if "dft_rows" not in transformed:
+        return F.conv2d(F.relu(F.conv2d(x, transformed["inner"], bias)), transformed["outer"])
     height, width = x.shape[-2:]
     torus = image_size(transformed, (1, 1))
     if torus != (height, width):
@@ -78,7 +81,10 @@ def sandwich_product(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor 
 class SandwichConv2d(_Sandwich, LipschitzConv2d):
     """Convolutional sandwich layer."""
 
-    size_dependent = True
+    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
+        """Weight and bias."""
+        super().create_parameters(bias, factory)
+        self.size_dependent = self.kernel_size[0] > 1
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
@@ -86,10 +92,12 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         return self.core_out + self.core_in, self.core_out, *self.kernel_size
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
-        """Both halves at every frequency of the torus."""
-        assert size is not None
+        """Both halves at every frequency of the torus, or once for a 1 x 1 kernel."""
+        if size is None:
+            outer, inner = halves(tensors["weight"][..., 0, 0], self.core_out)
+            return {"outer": outer[..., None, None], "inner": inner[..., None, None]}
         torus = torus_size(size, self.kernel_size, self.padding_mode)
-        outer, inner = halves(kernel_to_frequency(tensors["weight"], torus), self.core_out)
+        outer, inner = halves(torus_matrices(tensors["weight"], torus), self.core_out)
         transformed = with_dft(outer, torus)
         return {"outer": transformed.pop("matrices"), "inner": split_complex(inner), **transformed}
 
@@ -138,11 +146,12 @@ class FusedSandwichConv2d(FusedLayer):
 
     def __init__(self, transformed: Mapping[str, Tensor], bias: Tensor | None, margin: Size) -> None:
         super().__init__(transformed, bias)
-        self.size = image_size(transformed, margin)
+        self.size = image_size(transformed, margin) if "dft_rows" in transformed else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Two convolutions in the frequency domain, the activation on the image between them."""
-        check_size(self, x, self.size)
+        if self.size is not None:
+            check_size(self, x, self.size)
         return sandwich_convolution(x, self.tensors(), self.bias)
 
 

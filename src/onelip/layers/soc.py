@@ -23,10 +23,10 @@ from onelip.errors import InvalidInputError
 from onelip.layers.base import Transformed
 from onelip.layers.fused import FusedLayer, PaddingMode
 from onelip.layers.info import Complexity, MethodInfo
-from onelip.layers.shapes import ConvOptions, LipschitzConv2d
+from onelip.layers.shapes import ConvOptions
 from onelip.layers.spatial import MatrixLinear, same_convolution
-from onelip.layers.spectral_conv import FusedSpectralConv2d, add_bias, spectral_convolution, with_dft
-from onelip.linalg.fourier import Size, kernel_to_frequency
+from onelip.layers.spectral_conv import SpectralConv2d, add_bias
+from onelip.linalg.fourier import Size
 from onelip.linalg.orthogonal import skew_exponential, skew_kernel
 from onelip.linalg.spectral import gram_norm_bound
 
@@ -54,7 +54,7 @@ def exponential_series(x: Tensor, kernel: Tensor, terms: int, padding_mode: Padd
     return total
 
 
-class SOCConv2d(LipschitzConv2d):
+class SOCConv2d(SpectralConv2d):
     """Convolution by the exponential of a skew-symmetric one.
 
     `algorithm` is "frequency" (circular padding only), "series", or "auto" for the first that the padding allows.
@@ -88,7 +88,7 @@ class SOCConv2d(LipschitzConv2d):
                     f"SOCConv2d: {terms} terms would expand distances, use 3, 4, 7, 8, 11, 12, ... (0 or 3 modulo 4)"
                 )
         self.algorithm, self.train_terms, self.eval_terms = algorithm, train_terms, eval_terms
-        self.size_dependent = algorithm == "frequency"
+        self.size_dependent = algorithm == "frequency" and self.kernel_size[0] > 1
 
     @property
     def width(self) -> int:
@@ -104,27 +104,33 @@ class SOCConv2d(LipschitzConv2d):
         """A random kernel: its skew part, normalised, is a random rotation."""
         return "normal"
 
+    def unconstrained_kernel(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The normalised skew kernel."""
+        return unit_skew_kernel(tensors["weight"])
+
+    def constrain(self, matrices: Tensor) -> Tensor:
+        """Exponentials, cut to shape."""
+        return skew_exponential(matrices)[..., : self.core_out, : self.core_in]
+
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
-        """The normalised skew kernel, or its exponential at every frequency."""
-        kernel = unit_skew_kernel(tensors["weight"])
-        if size is None:
-            return {"kernel": kernel}
-        matrices = skew_exponential(kernel_to_frequency(kernel, size))
-        return with_dft(matrices[..., : self.core_out, : self.core_in], size)
+        """The exponential at every frequency, or the normalised skew kernel alone, {"generator"}, for the series."""
+        if self.algorithm == "series":
+            return {"generator": unit_skew_kernel(tensors["weight"])}
+        return super().transform_tensors(tensors, size)
 
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
-        """One convolution in the frequency domain, or the series."""
+        """One convolution, or the series."""
         if self.algorithm == "frequency":
-            return add_bias(spectral_convolution(x, transformed), self.bias)
+            return super().apply_core(x, transformed)
         x = F.pad(x, (0, 0, 0, 0, 0, self.width - self.core_in))
         terms = self.train_terms if self.training else self.eval_terms
-        y = exponential_series(x, transformed["kernel"], terms, self.padding_mode)
+        y = exponential_series(x, transformed["generator"], terms, self.padding_mode)
         return add_bias(y[:, : self.core_out], self.bias)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """The same with fixed matrices or a fixed kernel."""
         if self.algorithm == "frequency":
-            return FusedSpectralConv2d(transformed, self.bias, (1, 1))
+            return super().fuse_core(transformed, size)
         return FusedSOCConv2d(transformed, self.bias, self.core_out, self.eval_terms, self.padding_mode)
 
     def extra_repr(self) -> str:
@@ -149,7 +155,7 @@ class FusedSOCConv2d(FusedLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """The series, then the first channels."""
-        kernel = self.get_parameter("kernel")
+        kernel = self.get_parameter("generator")
         x = F.pad(x, (0, 0, 0, 0, 0, kernel.shape[1] - x.shape[1]))
         y = exponential_series(x, kernel, self.terms, self.padding_mode)
         return add_bias(y[:, : self.channels], self.bias)

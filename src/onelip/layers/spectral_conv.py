@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
 from onelip.layers.base import Transformed
-from onelip.layers.fused import FusedLayer
+from onelip.layers.fused import FusedLayer, frozen_conv
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.linalg.fourier import (
     RealDFT,
@@ -24,6 +25,8 @@ from onelip.linalg.fourier import (
     real_dft,
     split_complex,
     to_frequency,
+    torus_matrices,
+    torus_of,
 )
 
 
@@ -50,7 +53,7 @@ def spectral_convolution(x: Tensor, transformed: Mapping[str, Tensor]) -> Tensor
     """x -> F^T M F x on the torus of the transformed parameters; smaller images are embedded and cropped."""
     dft = RealDFT(transformed["dft_columns"], transformed["dft_rows"])
     height, width = x.shape[-2:]
-    torus = dft.rows.shape[-1] // 2, dft.columns.shape[-1]
+    torus = torus_of(dft)
     x = F.pad(x, (0, torus[1] - width, 0, torus[0] - height)) if torus != (height, width) else x
     y = from_frequency(multiply_frequencies(to_frequency(x, dft), transformed["matrices"]), torus, dft)
     return y[..., :height, :width] if torus != (height, width) else y
@@ -62,26 +65,43 @@ def add_bias(y_bchw: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class SpectralConv2d(LipschitzConv2d):
-    """A convolution given by `frequency_matrices`: one (out, in) matrix for each frequency of the torus."""
+    """A convolution that `constrain` makes 1-Lipschitz at each frequency of the torus alone.
 
-    size_dependent = True
+    The transformed parameters are {"matrices", "dft_columns", "dft_rows"}. A 1 x 1 kernel is the same matrix at all
+    frequencies, so that it is constrained once and stays a plain convolution {"kernel"}, for every image size.
+    """
 
     @abstractmethod
-    def frequency_matrices(self, tensors: Mapping[str, Tensor], torus: Size) -> Tensor:
-        """Complex matrices (..., h, w//2+1, out, in) of norm at most 1 for an h x w torus."""
+    def constrain(self, matrices: Tensor) -> Tensor:
+        """Real or complex matrices (..., out, in) to matrices of norm at most 1."""
+
+    def unconstrained_kernel(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The kernel whose frequency matrices are constrained."""
+        return tensors["weight"]
+
+    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
+        """Weight and bias."""
+        super().create_parameters(bias, factory)
+        self.size_dependent = self.kernel_size[0] > 1
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """The matrices at the frequencies of the torus that belongs to this image size."""
-        assert size is not None
+        kernel = self.unconstrained_kernel(tensors)
+        if size is None:
+            return {"kernel": self.constrain(kernel[..., 0, 0])[..., None, None]}
         torus = torus_size(size, self.kernel_size, self.padding_mode)
-        return with_dft(self.frequency_matrices(tensors, torus), torus)
+        return with_dft(self.constrain(torus_matrices(kernel, torus)), torus)
 
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
-        """DFT, one product per frequency, inverse DFT."""
+        """DFT, one product per frequency, inverse DFT; or a plain 1 x 1 convolution."""
+        if "kernel" in transformed:
+            return F.conv2d(x, transformed["kernel"], self.bias)
         return add_bias(spectral_convolution(x, transformed), self.bias)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
-        """The same in the frequency domain, for images of one size."""
+        """The same in the frequency domain, for images of one size; or a plain 1 x 1 convolution."""
+        if "kernel" in transformed:
+            return frozen_conv(transformed["kernel"], self.bias, self.padding_mode)
         return FusedSpectralConv2d(transformed, self.bias, self.kernel_size if self.padding_mode == "zeros" else (1, 1))
 
 
@@ -100,7 +120,7 @@ class FusedSpectralConv2d(FusedLayer):
 
 def image_size(transformed: Mapping[str, Tensor], margin: Size) -> Size:
     """Size of the images whose torus these parameters belong to, zero padding by margin - 1 included."""
-    torus = transformed["dft_rows"].shape[-1] // 2, transformed["dft_columns"].shape[-1]
+    torus = torus_of(RealDFT(transformed["dft_columns"], transformed["dft_rows"]))
     return torus[0] - margin[0] + 1, torus[1] - margin[1] + 1
 
 

@@ -24,12 +24,25 @@ Size = tuple[int, int]
 class RealDFT(NamedTuple):
     """The isometric real DFT of h x w images, as two real matrices.
 
-    `columns` has shape (2 * (w//2+1), w): rows (re/im, frequency). `rows` has shape (2h, 2h): it maps
-    (position, re/im) to (re/im, frequency) and is orthogonal.
+    `columns` has shape (p * (w//2+1), w): rows (part, frequency). `rows` has shape (p * h, p * h): it maps
+    (position, part) to (part, frequency) and is orthogonal. There are p = 2 parts, real and imaginary, but p = 1
+    where all frequencies are real.
     """
 
     columns: Tensor
     rows: Tensor
+
+
+def is_real(size: Size) -> bool:
+    """Whether all frequencies of the torus are real: e^(i pi f p) is +1 or -1 for up to two pixels a side."""
+    return max(size) <= 2
+
+
+def torus_of(dft: RealDFT) -> Size:
+    """Height and width of the images that these matrices transform."""
+    width = dft.columns.shape[-1]
+    parts = dft.columns.shape[-2] // half_width(width)
+    return dft.rows.shape[-1] // parts, width
 
 
 def half_width(width: int) -> int:
@@ -64,8 +77,10 @@ def real_dft(size: Size, dtype: torch.dtype, device: torch.device | None = None)
     if width % 2 == 0:
         twice[-1] = math.sqrt(1 / width)
     cos, sin = _cos_sin(angles)
-    columns = torch.cat([twice * cos, -twice * sin])
+    columns = twice * cos if is_real(size) else torch.cat([twice * cos, -twice * sin])
     cos, sin = _cos_sin(_phases(height, height, device))
+    if is_real(size):
+        return RealDFT(columns.to(dtype), (cos / math.sqrt(height)).to(dtype))
     # e^(-i t) (re + i im) = (re cos + im sin) + i (im cos - re sin)
     real_part = torch.stack([cos, sin], dim=-1).reshape(height, 2 * height)
     imag_part = torch.stack([-sin, cos], dim=-1).reshape(height, 2 * height)
@@ -74,30 +89,32 @@ def real_dft(size: Size, dtype: torch.dtype, device: torch.device | None = None)
 
 
 def to_frequency(x_bchw: Tensor, dft: RealDFT) -> Tensor:
-    """Images (b, c, h, w) to frequencies (2, h * (w//2+1), b, c), real and imaginary parts apart."""
+    """Images (b, c, h, w) to frequencies (p, h * (w//2+1), b, c), the p = 2 or 1 parts apart."""
     batch, channels, height, width = x_bchw.shape
     kept = half_width(width)
     x_hwn = x_bchw.permute(2, 3, 0, 1).reshape(height, width, batch * channels)
-    x_columns = torch.matmul(dft.columns, x_hwn)  # (h, 2 * kept, n)
-    x_rows = torch.matmul(dft.rows, x_columns.reshape(2 * height, kept * batch * channels))
-    return x_rows.reshape(2, height * kept, batch, channels)
+    x_columns = torch.matmul(dft.columns, x_hwn)  # (h, p * kept, n)
+    x_rows = torch.matmul(dft.rows, x_columns.reshape(-1, kept * batch * channels))
+    return x_rows.reshape(-1, height * kept, batch, channels)
 
 
 def from_frequency(y: Tensor, size: Size, dft: RealDFT) -> Tensor:
-    """Inverse of `to_frequency`: (2, f, b, c) to images (b, c, h, w), stored as (h, w, b, c)."""
+    """Inverse of `to_frequency`: (p, f, b, c) to images (b, c, h, w), stored as (h, w, b, c)."""
     height, width = size
-    _, _, batch, channels = y.shape
+    parts, _, batch, channels = y.shape
     kept = half_width(width)
-    y_rows = torch.matmul(dft.rows.mT, y.reshape(2 * height, kept * batch * channels))
-    y_hwn = torch.matmul(dft.columns.mT, y_rows.reshape(height, 2 * kept, batch * channels))
+    y_rows = torch.matmul(dft.rows.mT, y.reshape(parts * height, kept * batch * channels))
+    y_hwn = torch.matmul(dft.columns.mT, y_rows.reshape(height, parts * kept, batch * channels))
     return y_hwn.reshape(height, width, batch, channels).permute(2, 3, 0, 1)
 
 
 def multiply_frequencies(x: Tensor, matrices: Tensor) -> Tensor:
-    """Complex product per frequency in real arithmetic: x (2, f, b, i) times matrices (2, f, i, o).
+    """Product per frequency in real arithmetic: x (p, f, b, i) times matrices (p, f, i, o), complex for p = 2.
 
     `matrices` are the transposed K^(f), so that a row of x meets them from the left.
     """
+    if len(matrices) == 1:
+        return torch.bmm(x[0], matrices[0])[None]
     real, imag = x.unbind(0)
     m_real, m_imag = matrices.unbind(0)
     y_real = torch.baddbmm(torch.bmm(real, m_real), imag, m_imag, alpha=-1)
@@ -106,15 +123,17 @@ def multiply_frequencies(x: Tensor, matrices: Tensor) -> Tensor:
 
 
 def split_complex(matrices: Tensor) -> Tensor:
-    """Complex K^(f) of shape (..., h, w', o, i) to the (..., 2, h * w', i, o) that the product wants."""
+    """K^(f) of shape (..., h, w', o, i) to the (..., p, h * w', i, o) that the product wants; p = 1 for real ones."""
     transposed = matrices.flatten(-4, -3).mT
+    if not matrices.is_complex():
+        return transposed.unsqueeze(-4).contiguous()
     return torch.stack([transposed.real, transposed.imag], dim=-4)
 
 
 def join_complex(matrices: Tensor, size: Size) -> Tensor:
-    """Inverse of `split_complex`: (..., 2, f, i, o) to complex (..., h, w', o, i)."""
-    real, imag = matrices.unbind(-4)
-    return torch.complex(real, imag).mT.unflatten(-3, (size[0], half_width(size[1])))
+    """Inverse of `split_complex`: (..., p, f, i, o) to (..., h, w', o, i), complex for p = 2."""
+    joined = torch.complex(*matrices.unbind(-4)) if matrices.shape[-4] == 2 else matrices.squeeze(-4)
+    return joined.mT.unflatten(-3, (size[0], half_width(size[1])))
 
 
 def kernel_to_frequency(kernel: Tensor, size: Size) -> Tensor:
@@ -137,6 +156,12 @@ def kernel_to_frequency(kernel: Tensor, size: Size) -> Tensor:
     return torch.complex(real, imag).reshape(shape)
 
 
+def torus_matrices(kernel: Tensor, size: Size) -> Tensor:
+    """`kernel_to_frequency`, but real where all frequencies of the torus are: a quarter of the work."""
+    matrices = kernel_to_frequency(kernel, size)
+    return matrices.real.contiguous() if is_real(size) else matrices
+
+
 def _offset_phases(length: int, count: int, taps: int, device: torch.device) -> Tensor:
     frequency = torch.arange(count, device=device)
     offset = torch.arange(taps, device=device) - taps // 2
@@ -153,8 +178,9 @@ def frequency_matrix_at(kernel: Tensor, row: Tensor, column: Tensor) -> Tensor:
 
 
 def frequency_to_kernel(matrices: Tensor, size: Size) -> Tensor:
-    """Inverse of `kernel_to_frequency` for a kernel that fills the torus: (..., h, w', o, i) to (..., o, i, h, w)."""
+    """Inverse of `torus_matrices` for a kernel that fills the torus: (..., h, w', o, i) to (..., o, i, h, w)."""
     height, width = size
+    matrices = matrices if matrices.is_complex() else torch.complex(matrices, torch.zeros_like(matrices))
     taps = torch.fft.irfft2(matrices.movedim((-4, -3), (-2, -1)), s=size).flip(-2, -1)
     # irfft2 gives the impulse response at positions 0..n-1; a correlation reads it backwards from the centre
     shift = (height // 2 + 1 - height, width // 2 + 1 - width)

@@ -19,6 +19,8 @@ def explain(verdicts: Sequence[Verdict], limits: Limits) -> list[str]:
         f"Evidence: accuracies {best.candidate.result_source}. Memory: {_sources(verdicts, 'memory_source')}. "
         f"Latency: {_sources(verdicts, 'latency_source')}."
     )
+    if best.candidate.latency_source.startswith("counted"):
+        evidence += " For times on your machine: onelip measure time --runs-dir DIR, then --study DIR here."
     if best.group != "fits":
         return [_nothing(best, limits), evidence]
     return [_best(best), *_cheaper(verdicts), *_lost(verdicts), evidence]
@@ -54,7 +56,11 @@ def _best(best: Verdict) -> str:
     certified, accuracy, time, memory, latency = figures_of(best)
     costs = [f"{time} of training"]
     costs += [f"{memory} GiB of memory in training"] if memory != "-" else []
-    costs += [f"{latency} the inference of plain convolutions"] if latency != "-" else []
+    if latency != "-":
+        is_time = not best.candidate.latency_source.startswith("counted")
+        costs.append(
+            f"{latency} the {'inference time' if is_time else 'operations at inference'} of plain convolutions"
+        )
     return (
         f"Use {name(best)} on {best.candidate.dataset}: it certifies {certified} % of the test images at radius 36/255 "
         f"(accuracy {accuracy} %), the most of all that fit your limits, with {', '.join(costs)}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onelip.report.rows import Evidence
@@ -15,14 +15,14 @@ from onelip.report.tables import Column, Row, Table, duration, gibibytes, method
 class TheoryLine:
     """Costs of one layer of a method: formulas as one reads them, their values, and what was counted (or None).
 
-    The tuples hold input MACs, input memory, parameter MACs, parameter memory.
+    The keys are input_macs, input_memory, parameter_macs, parameter_memory.
     """
 
     method: str
     source: str
-    formulas: tuple[str, str, str, str]
-    values: tuple[float, float, float, float]
-    counted: tuple[float, float, float, float] | None
+    formulas: Mapping[str, str]
+    values: Mapping[str, float]
+    counted: Mapping[str, float] | None
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,20 @@ def _macs_table(evidence: Evidence) -> Table:
         name="operations",
         section="costs",
         title="Counted operations",
-        caption="Multiply-accumulates of one batch: both transformations in the forward pass, a whole training step, and "
+        caption="Multiply-accumulates of one batch: both transformations in the forward pass, a whole training step, "
+        "and "
         "inference with cached parameter transformations. Ratio: to plain convolutions.",
         columns=(*_WORKLOAD, *(Column(title) for title in titles)),
         rows=tuple(rows),
     )
+
+
+_THEORY_COSTS = {
+    "input_macs": "Input: MACs",
+    "input_memory": "Input: memory",
+    "parameter_macs": "Parameters: MACs",
+    "parameter_memory": "Parameters: memory",
+}
 
 
 def theory_table(theory: Theory) -> Table:
@@ -142,19 +151,21 @@ def theory_table(theory: Theory) -> Table:
     rows: list[Row] = []
     for line in theory.lines:
         cells: list[Row] = []
-        for index in range(4):
-            counted = si(line.counted[index] if line.counted else None)
-            cells.append((text(line.formulas[index]), si(line.values[index]), counted))
+        for cost in _THEORY_COSTS:
+            counted = si(line.counted[cost] if line.counted else None)
+            cells.append((text(line.formulas[cost]), si(line.values[cost]), counted))
         rows.append((method(line.method), text(line.source), *(cell for group in cells for cell in group)))
     columns = [Column("Method", numeric=False), Column("Algorithm", numeric=False)]
-    for group in ("Input: MACs", "Input: memory", "Parameters: MACs", "Parameters: memory"):
+    for group in _THEORY_COSTS.values():
         columns += [Column("formula", group, numeric=False), Column("value", group), Column("counted", group)]
     return Table(
         name="theory",
         section="theory",
         title="Theory and counts",
-        caption=f"Costs of one layer with {theory.layer}. b images of s × s pixels and c channels, kernel k × k, t inner "
-        "iterations; C = b s² c² k², M = b s² c, P = c² k². MACs are multiply-accumulates, memory is in numbers kept for "
+        caption=f"Costs of one layer with {theory.layer}. b images of s x s pixels and c channels, kernel k x k, t "
+        "inner "
+        "iterations; C = b s² c² k², M = b s² c, P = c² k². MACs are multiply-accumulates, memory is in numbers kept "
+        "for "
         "the backward pass. Counts are of what onelip runs: its own algorithm where it has one, else the published.",
         columns=tuple(columns),
         rows=tuple(rows),
@@ -188,7 +199,8 @@ def layer_table(evidence: Evidence) -> Sequence[Table]:
         section="layers",
         title="Sanity checks by layer",
         caption="Batch activation variance (must not grow), largest spectral norm of a layer by power iteration (from "
-        "below), proven Lipschitz bound of the network (from above), and the norm of the loss gradient at the first layer's "
+        "below), proven Lipschitz bound of the network (from above), and the norm of the loss gradient at the first "
+        "layer's "
         "output relative to the last one's (vanishing gradients are far below 1).",
         columns=(*_WORKLOAD, *columns),
         rows=tuple(rows),

@@ -26,7 +26,8 @@ def _best_models(models: Sequence[ModelSummary]) -> list[str]:
         own = sorted((m for m in compared if m.dataset == dataset), key=lambda m: -(m.certified_36 or 0.0))
         best = own[0]
         sentence = (
-            f"{dataset}, budget {best.budget}: {_name(best)} certifies most, {100 * (best.certified_36 or 0):.1f} % of the "
+            f"{dataset}, budget {best.budget}: {_name(best)} certifies most, {100 * (best.certified_36 or 0):.1f} % "
+            "of the "
             "test images at radius 36/255"
         )
         if len(own) > 1:
@@ -42,9 +43,11 @@ def _fastest(evidence: Evidence) -> list[str]:
     training = min(rows, key=lambda row: row.train_ratio[0])
     inference = min(rows, key=lambda row: row.inference_ratio[0])
     return [
-        f"Closest to plain convolutions in time: {method_style(training.key.method).label} {training.key.size} in training "
-        f"({training.train_ratio[0]:.2f} ×), {method_style(inference.key.method).label} {inference.key.size} in inference "
-        f"({inference.inference_ratio[0]:.2f} ×)."
+        f"Closest to plain convolutions in time: {method_style(training.key.method).label} {training.key.size} in "
+        "training "
+        f"({training.train_ratio[0]:.2f}x), {method_style(inference.key.method).label} {inference.key.size} in "
+        "inference "
+        f"({inference.inference_ratio[0]:.2f}x)."
     ]
 
 
@@ -54,7 +57,8 @@ def _smallest(evidence: Evidence) -> list[str]:
         return []
     low, high = min(ratios, key=lambda key: ratios[key]), max(ratios, key=lambda key: ratios[key])
     return [
-        f"Training memory goes from {ratios[low]:.2f} × ({method_style(low[0]).label} {low[1]}) to {ratios[high]:.2f} × "
+        f"Training memory goes from {ratios[low]:.2f} x ({method_style(low[0]).label} {low[1]}) to "
+        f"{ratios[high]:.2f} x "
         f"({method_style(high[0]).label} {high[1]}) that of plain convolutions."
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -11,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from jinja2 import Environment
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from onelip.advice import MEMORY_ALLOWANCE, Candidate
 from onelip.report.figures.canvas import ReportFigure
@@ -54,6 +55,7 @@ def render_page(content: PageContent) -> str:
     """The page as text."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.globals["method_variable"] = css_variable
+    environment.filters["with_code"] = _with_code
     template = environment.from_string(_file("page.html.j2"))
     shown = {table.section for table in content.tables} | {figure.section for figure, _ in content.figures}
     shown |= {"overview"} | ({"advisor"} if content.candidates else set())
@@ -71,6 +73,11 @@ def render_page(content: PageContent) -> str:
         ),
         advisor=_embedded(_advisor_data(content.candidates)),
     )
+
+
+def _with_code(sentence: str) -> Markup:
+    """Words in `backticks` as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
 def _file(name: str) -> str:

@@ -84,7 +84,8 @@ def _full_table(dataset: str, settings: list[ModelSummary]) -> Table:
         name=f"full-{dataset}",
         section="full",
         title=f"All results on {dataset}",
-        caption="Every setting that was trained, with learning rate and weight decay. Accuracies in %, on the test set; validation is "
+        caption="Every setting that was trained, with learning rate and weight decay. Accuracies in %, on the test "
+        "set; validation is "
         "the certified accuracy at 36/255 by which a setting is chosen. Bold: best of its column and budget."
         + seeds_note(settings),
         columns=tuple(columns),
@@ -99,7 +100,7 @@ def _full_row(setting: ModelSummary) -> Row:
     return (
         method(setting.method),
         text(setting.size),
-        text(f"{setting.kernel_size} × {setting.kernel_size}"),
+        text(f"{setting.kernel_size} x {setting.kernel_size}"),
         text(setting.budget),
         scientific(first.learning_rate),
         scientific(first.weight_decay),
@@ -140,14 +141,14 @@ def _kernel_tables(models: Sequence[ModelSummary]) -> list[Table]:
             cells += [percent(part.accuracy if part else None), percent(part.certified.get(36) if part else None)]
         rows.append((*cells, _difference(model, other)))
     names = [Column(name, numeric=False) for name in ("Data set", "Budget", "Method", "Size")]
-    groups = [Column(name, f"{kernel} [%]") for kernel in ("1 × 1", "3 × 3") for name in ("accuracy", "certified")]
+    groups = [Column(name, f"{kernel} [%]") for kernel in ("1 x 1", "3 x 3") for name in ("accuracy", "certified")]
     table = Table(
         name="kernel-1x1",
         section="full",
-        title="Kernels of 1 × 1",
-        caption=f"Accuracy and {_CERTIFIED}, with 1 × 1 kernels and with 3 × 3; the last column is the difference in "
+        title="Kernels of 1 x 1",
+        caption=f"Accuracy and {_CERTIFIED}, with 1 x 1 kernels and with 3 x 3; the last column is the difference in "
         "certified accuracy. Bold: best of its column, data set and budget.",
-        columns=(*names, *groups, Column("1 × 1 − 3 × 3")),
+        columns=(*names, *groups, Column("1 x 1 - 3 x 3")),
         rows=with_best(rows, range(4, 8), same=lambda row: (row[0].text, row[1].text)),
     )
     return [table]
@@ -175,9 +176,10 @@ def ranking_table(models: Sequence[ModelSummary]) -> Table:
         name="ranking",
         section="overview",
         title="Ranking score",
-        caption="As in the paper: over all data sets, the models of a method that are first, in the top 3 and in the top "
+        caption="As in the paper: over all data sets, the models of a method that are first, in the top 3 and in the "
+        "top "
         "10 are added up, so a first place counts three times and a place in the top 3 twice. Longest budget of each "
-        f"data set, 3 × 3 kernels, {len(compared)} models.",
+        f"data set, 3 x 3 kernels, {len(compared)} models.",
         columns=(*columns, Column("score", "By accuracy")),
         rows=with_best(rows, (1, 5)),
     )

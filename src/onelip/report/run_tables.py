@@ -36,7 +36,8 @@ def _trouble_table(evidence: Evidence) -> Table:
         name="failed-runs",
         section="runs",
         title="Runs without a result",
-        caption="Runs that failed, diverged, were interrupted or given up, measurements that did not fit into memory, and "
+        caption="Runs that failed, diverged, were interrupted or given up, measurements that did not fit into "
+        "memory, and "
         "records that could not be read. None of them counts in any other table or figure.",
         columns=tuple(Column(title, numeric=False) for title in titles),
         rows=tuple(rows),
@@ -54,7 +55,8 @@ def _machine_table(evidence: Evidence) -> Table:
         name="machines",
         section="runs",
         title="Machines and versions",
-        caption="Where the runs were made, and with which software. A commit with + had changes that were not committed.",
+        caption="Where the runs were made, and with which software. A commit with + had changes that were not "
+        "committed.",
         columns=(Column("Runs"), *(Column(title, numeric=False) for title in titles)),
         rows=tuple(rows),
     )

@@ -32,12 +32,14 @@ METRICS = (
 )
 
 RULE = (
-    "Time and memory: 5 − log₂(cost relative to the same network with plain convolutions), kept between 1 and 5. "
+    "Time and memory: 5 - log₂(cost relative to the same network with plain convolutions), kept between 1 and 5. "
     "As cheap as a plain convolution is 5, and every doubling of the cost takes one point. The relative cost is the "
     "geometric mean over the sizes and data sets that all methods in the plot were measured on.",
-    "Accuracy and certified accuracy: 1 + 4 × s / max s, where s is the paper's ranking score of a method at the longest "
+    "Accuracy and certified accuracy: 1 + 4 x s / max s, where s is the paper's ranking score of a method at the "
+    "longest "
     "budget: the number of its models that are first, plus those in the top 3, plus those in the top 10, over all data "
-    "sets (so a first place counts three times). The method with the highest s has 5, one that is never in a top 10 has 1.",
+    "sets (so a first place counts three times). The method with the highest s has 5, one that is never in a top 10 "
+    "has 1.",
 )
 
 

@@ -1,7 +1,8 @@
 """Rows brought together: models over their seeds, and one cost per network.
 
-A model (data set, method, size, kernel, budget) may have been trained with many learning rates, in a search for one. The
-one that stands for it is chosen as in the paper, by certified accuracy on the validation split, never on the test set.
+A model (data set, method, size, kernel, budget) may have been trained with many learning rates, in a search for one.
+The one that stands for it is chosen as in the paper, by certified accuracy on the validation split, never on the
+test set.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def _budget_order(model: ModelSummary) -> tuple[float, str]:
 def ranking_entries(
     models: Iterable[ModelSummary], value: Callable[[ModelSummary], float | None]
 ) -> list[RankingEntry]:
-    """Entries of `onelip.ranking` for the models that have the value; the plain baseline certifies nothing and is out."""
+    """Entries of `onelip.ranking` for the models that have the value, the plain baseline left out."""
     found = [(model, value(model)) for model in models if model.method not in BASELINES]
     return [RankingEntry(m.dataset, m.method, m.size, v) for m, v in found if v is not None]
 
@@ -136,9 +137,9 @@ _Row = TypeVar("_Row", TimeRow, MemoryRow, MacsRow)
 
 
 def newest(rows: Iterable[_Row]) -> list[_Row]:
-    """The last row of each network (records come by time), ordered by data set, method and size."""
+    """The last row of each network (records come by time), ordered by data set, size and method."""
     found = {row.key: row for row in rows}
-    return sorted(found.values(), key=lambda row: (row.key.dataset, row.key.method, size_order(row.key.size)))
+    return sorted(found.values(), key=lambda row: (row.key.dataset, size_order(row.key.size), row.key.method))
 
 
 def main_times(evidence: Evidence) -> list[TimeRow]:

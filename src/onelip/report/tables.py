@@ -1,4 +1,4 @@
-"""A table as data: columns, cells with a text to show and a value to sort by; `writers.py` writes it in four formats."""
+"""A table as data: columns, and cells with a text to show and a value to sort by."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from onelip.report.style import BASELINES, method_style
 from onelip.report.summaries import Spread
 
-NOTHING = "–"
+NOTHING = "-"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from itertools import groupby
 
 from onelip.report.tables import Cell, Column, Table
@@ -43,8 +44,8 @@ def to_markdown(table: Table) -> str:
     return f"**{table.title}.** {table.caption}\n\n" + "\n".join(lines) + "\n"
 
 
-def _line(cells: object) -> str:
-    return "| " + " | ".join(cells) + " |"  # type: ignore[arg-type]
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def _pipe(text: str) -> str:
@@ -65,9 +66,9 @@ _ESCAPES = {
     "<": r"$<$",
     ">": r"$>$",
     "±": r"$\pm$",
-    "×": r"$\times$",
-    "−": r"$-$",
-    "–": "--",
+    "\u00d7": r"$\times$",
+    "\u2212": r"$-$",
+    "\u2013": "--",
     "≤": r"$\leq$",
     "₂": r"$_2$",
     "²": r"$^2$",

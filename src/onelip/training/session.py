@@ -17,6 +17,7 @@ from onelip.models import ConvNet
 from onelip.train_config import TrainConfig
 from onelip.training.distributed import Ranks
 from onelip.training.optimisers import make_optimiser
+from onelip.training.precision import check_bfloat16
 from onelip.training.schedule import OneCycle
 from onelip.training.validation import Scores, estimate_scores
 
@@ -34,6 +35,8 @@ class Session:
 
     def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
         self.config, self.ranks = config, ranks
+        if config.precision == "bfloat16":
+            check_bfloat16(ranks.device)
         self.splits: Splits = make_splits(
             load(config.dataset, ranks.device), config.validation_fraction, config.validation_seed
         )

@@ -78,7 +78,8 @@ def figure_style() -> Iterator[None]:
     """Drawing and saving happen inside, so that the user's own matplotlib settings have no influence."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
+        update: Any = mpl.rcParams.update  # its stub wants literal names
+        update(_STYLE)
         yield
 
 

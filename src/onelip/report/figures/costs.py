@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from onelip.report.figures.canvas import AXIS, INK, WIDTH, ReportFigure, new_figure
@@ -81,7 +83,7 @@ def _draw(quantity: _Quantity, dataset: str, batch: int, points: _Points, where:
     )
 
 
-def _lines(quantity: _Quantity, points: _Points, sizes: list[str]):
+def _lines(quantity: _Quantity, points: _Points, sizes: list[str]) -> Figure:
     figure = new_figure(WIDTH, 3.9)
     axes = figure.subplots()
     ends: list[tuple[float, float, str, str]] = []
@@ -102,7 +104,7 @@ def _lines(quantity: _Quantity, points: _Points, sizes: list[str]):
     return figure
 
 
-def plain_log_ticks(axis) -> None:
+def plain_log_ticks(axis: Axis) -> None:
     """Labels such as 0.5, 2, 50 on a logarithmic axis, dense where it spans little."""
     low, high = axis.get_view_interval()
     decades = math.log10(high / low) if low > 0 else 9
@@ -112,7 +114,7 @@ def plain_log_ticks(axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _bars(quantity: _Quantity, points: _Points, size: str):
+def _bars(quantity: _Quantity, points: _Points, size: str) -> Figure:
     values = {method: line[size] for method, line in points.items()}
     order = sorted(values, key=lambda method: values[method], reverse=quantity.low_is_good)
     figure = new_figure(WIDTH, 1.0 + 0.27 * len(order))

@@ -57,7 +57,7 @@ def radius_figures(models: Sequence[ModelSummary]) -> list[ReportFigure]:
             points += [(float(radius), spread.mean) for radius, spread in sorted(model.certified.items())]
             lines[model.size][model.method] = [x for x, _ in points], [100 * y for _, y in points]
         text = "Certified accuracy against the radius of the perturbation (0: clean accuracy)"
-        axis_names = ("radius × 255", "certified accuracy [%]")
+        axis_names = ("radius x 255", "certified accuracy [%]")
 
         def radius_axis(axes: Axes) -> None:
             axes.set_xticks([0, 36, 72, 108, 255])
@@ -122,14 +122,13 @@ def _panels(
         axes.set_ylabel(axis_names[1])
     figure.draw_without_rendering()
     for size, axes in zip(sizes, grid, strict=True):
-        ends = [
-            (xs[-1], ys[-1], method_style(key).label, method_style(key).light) for key, (xs, ys) in lines[size].items()
-        ]
+        styles = [(method_style(key), line) for key, line in lines[size].items()]
+        ends = [(xs[-1], ys[-1], style.label, style.light) for style, (xs, ys) in styles]
         label_line_ends(axes, ends, size=8.5)
     best = []
     for size in sizes:
         top = max(lines[size], key=lambda key: lines[size][key][1][0])
         best.append(f"{size}: {method_style(top).label} starts highest, at {lines[size][top][1][0]:.3g}")
-    return ReportFigure(
-        name, section, title, f"{text}, by size.", f"{text}, for {title.split(', ')[-1]}. {'; '.join(best)}.", figure
-    )
+    where = title.split(", ")[-1]
+    alt = f"{text}, for {where}. {'; '.join(best)}."
+    return ReportFigure(name, section, title, f"{text}, by size.", alt, figure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.transforms import blended_transform_factory
+from matplotlib.lines import Line2D
 
 _DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (0, 1), (1, 0), (0, -1), (-1, 0), (-1, -1), (1, 2), (1, -2), (-1, 2), (-1, -2))
 
@@ -33,29 +33,14 @@ def label_line_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], s
 
     To be called when limits and scales of the axes are final.
     """
-    height = axes.get_position().height * axes.figure.get_size_inches()[1] * 72  # points
+    height = axes.get_position().height * _figure_size(axes)[1] * 72  # points
     to_axes = axes.transData + axes.transAxes.inverted()
-    wanted = [float(to_axes.transform((x, y))[1]) for x, y, _, _ in ends]
-    placed = spread_positions(wanted, 1.25 * size / height, 0.0, 1.0)
-    for (x, y, text, colour), position in zip(ends, placed, strict=True):
-        axes.annotate(
-            text,
-            xy=(x, y),
-            xytext=(1.03, position),
-            textcoords=blended_transform_factory(axes.transAxes, axes.transAxes),
-            color=colour,
-            fontsize=size,
-            va="center",
-            arrowprops={
-                "arrowstyle": "-",
-                "color": colour,
-                "linewidth": 0.6,
-                "alpha": 0.6,
-                "shrinkA": 2,
-                "shrinkB": 3,
-                "relpos": (0, 0.5),
-            },
-        )
+    points = [to_axes.transform((x, y)) for x, y, _, _ in ends]
+    placed = spread_positions([float(y) for _, y in points], 1.25 * size / height, 0.0, 1.0)
+    for (start_x, start_y), (_, _, text, colour), position in zip(points, ends, placed, strict=True):
+        look = {"transform": axes.transAxes, "clip_on": False, "color": colour}
+        axes.add_line(Line2D([start_x + 0.015, 1.025], [start_y, position], linewidth=0.6, alpha=0.6, **look))
+        axes.text(1.035, position, text, fontsize=size, va="center", **look)
 
 
 def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]], size: float = 8.5) -> None:
@@ -63,9 +48,9 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]], si
 
     Widths of texts are estimated: the page and the files may be shown with different fonts anyway.
     """
-    figure_size = axes.figure.get_size_inches() * 72
+    width, height = _figure_size(axes)
     box = axes.get_position()
-    area = (box.width * figure_size[0], box.height * figure_size[1])
+    area = (72 * box.width * width, 72 * box.height * height)
     to_axes = axes.transData + axes.transAxes.inverted()
     places = [tuple(to_axes.transform((x, y))) for x, y, _, _ in points]
     spots = [(px * area[0], py * area[1]) for px, py in places]
@@ -79,6 +64,14 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]], si
         axes.annotate(text, (x, y), offset, textcoords="offset points", fontsize=size, color=colour, va="center")
 
 
+def _figure_size(axes: Axes) -> tuple[float, float]:
+    """Width and height of the whole figure in inches."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    width, height = figure.get_size_inches()
+    return float(width), float(height)
+
+
 Rectangle = tuple[float, float, float, float]
 
 
@@ -90,10 +83,9 @@ def _free_place(
         middle = up * (height + 1) if right == 0 else up * height * 0.9
         start, centre = spot[0] + left, spot[1] + middle
         rectangle = (start, centre - height / 2, start + width, centre + height / 2)
-        inside = (
-            rectangle[0] >= 0 and rectangle[2] <= area[0] + 20 and rectangle[1] >= 0 and rectangle[3] <= area[1] + 8
-        )
-        if inside and not any(_overlap(rectangle, other) for other in taken):
+        in_width = rectangle[0] >= 0 and rectangle[2] <= area[0] + 20
+        in_height = rectangle[1] >= 0 and rectangle[3] <= area[1] + 8
+        if in_width and in_height and not any(_overlap(rectangle, other) for other in taken):
             return (left, middle), rectangle
     return None
 

@@ -39,9 +39,11 @@ def _draw(dataset: str, size: str, rows: Sequence[DiagnosticRow]) -> ReportFigur
         name=f"layers-{dataset}-{size.replace('/', '-')}",
         section="layers",
         title=f"Variance and norms by layer, {dataset}, {size}",
-        caption="Left: batch activation variance after each layer; a 1-Lipschitz layer cannot increase it. Right: product of "
+        caption="Left: batch activation variance after each layer; a 1-Lipschitz layer cannot increase it. Right: "
+        "product of "
         "the layers' spectral norms, by power iteration (from below), from the input on. Axes of base 2.",
-        alt=f"Variance and product of norms after each layer on {dataset}, size {size}, for {len(rows)} methods. The variance "
+        alt=f"Variance and product of norms after each layer on {dataset}, size {size}, for {len(rows)} methods. The "
+        "variance "
         f"falls most in {method_style(lowest.method).label}.",
         figure=figure,
     )

@@ -1,4 +1,4 @@
-"""Certified accuracy against what it costs: time, latency, memory, with the models that nothing beats joined by a line."""
+"""Certified accuracy against time, latency and memory, with the models that nothing beats joined by a line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onelip.report.cost_table import image_size
 from onelip.report.figures.canvas import AXIS, ReportFigure, new_figure
 from onelip.report.figures.costs import plain_log_ticks
 from onelip.report.figures.labels import label_points
-from onelip.report.rows import Evidence
+from onelip.report.rows import Evidence, MemoryRow, TimeRow
 from onelip.report.style import BASELINES, method_style
 from onelip.report.summaries import ModelSummary, longest_budget, main_memory, main_times
 
@@ -32,7 +32,7 @@ def pareto_figures(evidence: Evidence, models: Sequence[ModelSummary]) -> list[R
     return figures
 
 
-def _place(row) -> tuple[str, str, int | None]:
+def _place(row: TimeRow | MemoryRow) -> tuple[str, str, int | None]:
     return row.key.method, row.key.size, image_size(row.key.dataset)
 
 
@@ -48,22 +48,11 @@ def _pareto(name: str, cost_name: str, axis: str, models: list[ModelSummary], co
     figure = new_figure()
     axes = figure.subplots()
     line = [points[index][:2] for index in front]
-    axes.plot(
-        *zip(*line, strict=True), color=AXIS, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1, drawstyle="steps-post"
-    )
+    axes.plot(*zip(*line, strict=True), color=AXIS, linewidth=1.2, linestyle="--", drawstyle="steps-post", zorder=1)
     for index, (cost, value, model) in enumerate(points):
         style = method_style(model.method)
-        on_front = index in front
-        axes.plot(
-            cost,
-            value,
-            marker=style.marker,
-            color=style.light,
-            markersize=9 if on_front else 6.5,
-            linestyle="none",
-            markeredgewidth=0,
-            alpha=1 if on_front else 0.65,
-        )
+        size, alpha = (9.0, 1.0) if index in front else (6.5, 0.65)
+        axes.plot(cost, value, style.marker, color=style.light, markersize=size, alpha=alpha, markeredgewidth=0)
     axes.set_xscale("log")
     axes.margins(0.1)
     plain_log_ticks(axes.xaxis)
@@ -78,7 +67,8 @@ def _pareto(name: str, cost_name: str, axis: str, models: list[ModelSummary], co
             name=f"pareto-{name}-{dataset}",
             section="pareto",
             title=f"Certified accuracy against {cost_name}, {dataset}",
-            caption=f"Certified accuracy at radius 36/255 against {cost_name}, budget {models[0].budget}. Up and to the left "
+            caption=f"Certified accuracy at radius 36/255 against {cost_name}, budget {models[0].budget}. Up and to "
+            "the left "
             "is better; models on the dashed line are beaten by no other.",
             alt=f"Certified accuracy against {cost_name} on {dataset}. Models that no other beats, by cost: {names}.",
             figure=figure,

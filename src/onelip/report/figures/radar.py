@@ -30,7 +30,7 @@ def radar_figures(scores: RadarScores) -> list[ReportFigure]:
         return []
     rows = -(-len(methods) // _COLUMNS)
     columns = min(_COLUMNS, len(methods))
-    figure = new_figure(2.5 * columns, 2.45 * rows)
+    figure = new_figure(2.5 * columns, 2.6 * rows)
     means: dict[str, float] = {}
     for place, method in enumerate(methods):
         axes = figure.add_subplot(rows, columns, place + 1, projection="polar")
@@ -72,4 +72,4 @@ def _radar(axes: PolarAxes, method: str, metrics: list[str], values: list[float]
     axes.fill([*angles, angles[0]], [*values, values[0]], color=style.light, alpha=0.28, linewidth=0)
     axes.plot([*angles, angles[0]], [*values, values[0]], color=style.light, linewidth=2)
     axes.scatter(angles, values, color=style.light, s=14, zorder=3)
-    axes.set_title(style.label, color=INK, pad=22)
+    axes.set_title(style.label, color=INK, pad=27)
