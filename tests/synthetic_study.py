@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+import random
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from onelip.advice import GIB, BudgetResult, Candidate, Limits
 from onelip.records import RunStatus, start_run
 from onelip.report.build import BuiltReport, build_report
 from onelip.report.cost_tables import Theory, TheoryLine
@@ -201,3 +203,24 @@ def _fill(runs: Path) -> None:
     add_macs(runs)
     add_diagnostics(runs)
     add_failures(runs)
+
+
+def random_candidates(generator: random.Random, count: int) -> list[Candidate]:
+    """Few distinct values, so that ties and unknown costs are common."""
+    found = []
+    for index in range(count):
+        hours = generator.sample([0.5, 2.0, 10.0, None], generator.randint(1, 3))
+        results = tuple(BudgetResult(str(h), h, 0.7, generator.choice([0.5, 0.55, 0.6])) for h in hours)
+        memory = generator.choice([None, GIB, 4 * GIB, 20 * GIB])
+        latency = generator.choice([None, 0.5, 1.0, 2.5])
+        method = generator.choice(["aol", "cpl", "lot", "soc"])
+        found.append(Candidate("d", method, f"{index}", results, "r", memory, "m", latency, "l"))
+    return found
+
+
+def random_limits(generator: random.Random) -> Limits:
+    return Limits(
+        generator.choice([None, 2.0 * GIB, 5.0 * GIB, 80.0 * GIB]),
+        generator.choice([None, 0.1, 2.0, 24.0]),
+        generator.choice([None, 0.4, 1.0, 3.0]),
+    )

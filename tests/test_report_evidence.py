@@ -156,7 +156,12 @@ def test_memory_ratios_are_to_the_plain_network_of_the_same_shape(tmp_path: Path
 def test_cost_scores_follow_the_written_rule() -> None:
     """Plain is 5, each doubling takes a point, and only what all methods share counts."""
     place = ("XS", "cifar10")
-    ratios = {("a", *place): 1.0, ("b", *place): 2.0, ("c", *place): 4.0 * math.sqrt(2), ("d", *place): 1000.0}
+    ratios: dict[tuple[str, str, str], float] = {
+        ("a", *place): 1.0,
+        ("b", *place): 2.0,
+        ("c", *place): 4.0 * math.sqrt(2),
+        ("d", *place): 1000.0,
+    }
     ratios |= {("e", *place): 0.5, ("b", "S", "cifar10"): 64.0}
     assert cost_scores(ratios) == pytest.approx({"a": 5.0, "b": 4.0, "c": 2.5, "d": 1.0, "e": 5.0})
     assert cost_scores({("a", "XS", "x"): 1.0, ("b", "S", "x"): 1.0}) == {}

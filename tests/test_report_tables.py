@@ -66,12 +66,15 @@ def test_best_marks_ties_leaves_baselines_out_and_needs_a_rival() -> None:
         (method("soc"), number(1.0), text("a")),
         (method("aol"), number(1.0), text("a")),
         (method("standard"), number(9.0), text("a")),
+        (method("cpl"), number(0.7), text("a")),
         (method("lot"), number(0.5), text("b")),
     ]
     marked = with_best(rows, (1,), same=lambda row: row[2].text)
-    assert [row[1].best for row in marked] == [True, True, False, False]
+    assert [row[1].best for row in marked] == [True, True, False, False, False]
     lowest = with_best([*rows[:1], (method("cpl"), number(0.1), text("a"))], (1,), lowest=True)
     assert [row[1].best for row in lowest] == [False, True]
+    zeros = with_best([(method(key), number(0.0)) for key in ("aol", "soc")], (1,))
+    assert not any(row[1].best for row in zeros), "where all are equal none is best"
 
 
 @pytest.mark.parametrize(

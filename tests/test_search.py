@@ -209,4 +209,4 @@ def test_bad_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_learning_rate_of_the_base_does_not_matter() -> None:
     assert _config().name == SearchConfig(base=TrainConfig(**BASE, lr=0.5, weight_decay=0.1)).name
-    assert _config().name != SearchConfig(base=TrainConfig(**BASE | {"method": "soc"})).name
+    assert _config().name != SearchConfig(base=dataclasses.replace(TrainConfig(**BASE), method="soc")).name

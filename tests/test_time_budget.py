@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -114,7 +115,7 @@ def test_few_long_steps_miss_by_half_a_step_at_most(step_seconds: float) -> None
 def test_a_steady_machine_gets_an_even_schedule() -> None:
     machine = FakeMachine()
     fractions = machine.run(TimePlan(50.0, machine.clock), lambda step: 0.5)
-    differences = [after - before for before, after in zip(fractions[1:], fractions[2:], strict=False)]
+    differences = [after - before for before, after in itertools.pairwise(fractions[1:])]
     assert len(fractions) == 100
     assert differences == pytest.approx([1 / 98] * 98)
 

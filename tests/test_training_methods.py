@@ -18,8 +18,8 @@ from onelip.training.session import Session
 CHANCE = 0.1
 
 
-# With k x k kernels these two divide by k in every layer, so that nothing can be learned in seconds: their exact
-# case is k = 1, which is also what the paper's comparison of them is about.
+# With k x k kernels these two divide by k in every layer, so that nothing can be learned in seconds. Their exact
+# case is k = 1.
 KERNEL_SIZES = {"bjorck": 1, "oni": 1}
 
 

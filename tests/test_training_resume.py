@@ -196,7 +196,7 @@ def test_the_average_is_restored(tmp_path: Path) -> None:
     from onelip.training.distributed import Ranks
 
     ranks = Ranks(0, 1, torch.device("cpu"))
-    first, second = (Session(TrainConfig(**CONFIG | {"seed": seed}), ranks) for seed in (0, 1))
+    first, second = (Session(TrainConfig(**CONFIG, seed=seed), ranks) for seed in (0, 1))
     batch = next(iter(first.stream))
     first.step(*batch, 0.3, 45)
     second.restore(first.state(), 1)

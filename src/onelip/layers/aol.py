@@ -65,4 +65,12 @@ METHOD = MethodInfo(
         parameter_macs="c**3*k**4",
         parameter_memory="5*c**2*k**2",
     ),
+    ours=Complexity(
+        input_operations="CONV",
+        input_macs="b*s**2*c**2*k**2",
+        input_memory="b*s**2*c",
+        parameter_operations="MMs on half of the offsets",
+        parameter_macs="c**3*(k**4 + k**2)/2",
+        parameter_memory="c**2*((2*k - 1)**2 + 3*k**2)",
+    ),
 )

@@ -114,7 +114,7 @@ METHOD = MethodInfo(
         input_macs="b*s**2*c**2*k**2",
         input_memory="b*s**2*c",
         parameter_operations="minimax polar iteration with implicit backward & MMs",
-        parameter_macs="3*c**3*k*t + c**3*k**3",
-        parameter_memory="3*c**2*k + c**2*k**3",
+        parameter_macs="c**3*(2*k**3/3 + k**2 + 11*k + 10)",
+        parameter_memory="c**2*(k**3 + 4*k + 2)",
     ),
 )

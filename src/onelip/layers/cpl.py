@@ -179,9 +179,9 @@ METHOD = MethodInfo(
     ours=Complexity(
         input_operations="CONVs & ACT",
         input_macs="2*b*s**2*c**2*k**2",
-        input_memory="3*b*s**2*c",
+        input_memory="4*b*s**2*c",
         parameter_operations="power method on 144 frequencies",
-        parameter_macs="288*c**2*k**2 + 1152*c**2",
-        parameter_memory="c**2*k**2 + 288*c",
+        parameter_macs="144*c**2*(2*k**2 + 12)",
+        parameter_memory="2*c**2*k**2 + 144*c",
     ),
 )

@@ -108,10 +108,10 @@ METHOD = MethodInfo(
     ),
     ours=Complexity(
         input_operations="real DFTs & MVs",
-        input_macs="2*b*s**2*c**2 + 6*b*s**2*k*c",
-        input_memory="2*b*s**2*c",
+        input_macs="2*b*s**2*c**2*(k + 1)/k + 6*b*s**2*k*c",
+        input_memory="5*b*s**2*c/2",
         parameter_operations="real DFT & MMs, implicit backward",
-        parameter_macs="6*c**3*k**2*t",
-        parameter_memory="3*c**2*k**2",
+        parameter_macs="50*c**3*k*(k + 1)",
+        parameter_memory="c**2*k**2 + 4*c**2*k*(k + 1)",
     ),
 )

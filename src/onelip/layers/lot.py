@@ -69,7 +69,7 @@ METHOD = MethodInfo(
         input_macs="2*b*s**2*c**2 + 6*b*s**3*c",
         input_memory="2*b*s**2*c",
         parameter_operations="real DFT & MMs, implicit backward",
-        parameter_macs="6*s**2*c**3*t",
-        parameter_memory="3*s**2*c**2",
+        parameter_macs="53*s**2*c**3",
+        parameter_memory="17*s**2*c**2/4",
     ),
 )

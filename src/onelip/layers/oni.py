@@ -60,7 +60,7 @@ METHOD = MethodInfo(
         input_macs="b*s**2*c**2*k**2",
         input_memory="b*s**2*c",
         parameter_operations="Newton, MMs, implicit backward",
-        parameter_macs="2*c**3*k**2 + 3*c**3*t",
+        parameter_macs="c**3*(6*k**2 + 47)",
         parameter_memory="3*c**2*k**2",
     ),
 )

@@ -91,4 +91,12 @@ METHOD = MethodInfo(
         parameter_macs="c**3*k**4",
         parameter_memory="5*c**2*k**2",
     ),
+    ours=Complexity(
+        input_operations="CONVs & ACT",
+        input_macs="2*b*s**2*c**2*k**2",
+        input_memory="4*b*s**2*c",
+        parameter_operations="MMs on half of the offsets",
+        parameter_macs="c**3*(k**4 + k**2)/2",
+        parameter_memory="c**2*((2*k - 1)**2 + 2*k**2)",
+    ),
 )

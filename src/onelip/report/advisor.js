@@ -108,7 +108,10 @@ const onelipAdvisor = (() => {
       box.textContent = `Nothing is known to fit these limits. ${nearest}`;
       return;
     }
-    const bits = [`${memory(best.candidate.memory_bytes)} of memory`, `${best.result.budget} of training`, `${ratio(best.candidate.latency_ratio)} the latency of plain convolutions`];
+    const bits = [`${best.result.budget} of training`];
+    if (best.candidate.memory_bytes !== null) bits.push(`${memory(best.candidate.memory_bytes)} of memory in training`);
+    const what = best.candidate.latency_source.startsWith("counted") ? "operations at inference" : "inference time";
+    if (best.candidate.latency_ratio !== null) bits.push(`${ratio(best.candidate.latency_ratio)} the ${what} of plain convolutions`);
     let text = `Use ${label(best)}: it certifies ${percent(best.result.certified)} at radius 36/255, with ${bits.join(", ")}. `;
     const second = verdicts.find((v) => v.group === "fits" && v.candidate.method !== best.candidate.method);
     if (second) text += `The best of another method is ${label(second)} with ${percent(second.result.certified)}. `;
@@ -206,6 +209,9 @@ const onelipAdvisor = (() => {
   const datasetsOf = (name) => [...new Set(data.evidence.find((e) => e.name === name).candidates.map((c) => c.dataset))];
   const changeEvidence = () => {
     options($("advisor-dataset"), datasetsOf($("advisor-evidence").value));
+    // The plot begins with a cost that is known, if there is one.
+    const known = ["memory", "hours", "latency"].find((name) => candidates().flatMap(ranges[name]).length);
+    $("advisor-axis").value = known ?? "memory";
     update();
   };
   options($("advisor-evidence"), data.evidence.map((evidence) => evidence.name));

@@ -81,7 +81,9 @@ def percent(value: Spread | float | None) -> Cell:
 def with_best(
     rows: Sequence[Row], columns: Iterable[int], *, lowest: bool = False, same: Callable[[Row], object] = lambda row: 0
 ) -> tuple[Row, ...]:
-    """Mark the best cell (all of them in a tie, as shown) of each column among rows that are the `same`.
+    """Mark the best cell (in a tie, as shown, all of them) of each column among rows that are the `same`.
+
+    Where all show the same number none is best.
 
     The plain baselines take no part: they give no guarantee, so being cheaper or more accurate is no merit.
     """
@@ -95,9 +97,9 @@ def with_best(
             sign = -1 if lowest else 1
             best = max(members, key=lambda i: sign * _numeric(rows[i][column]))
             mean = rows[best][column].text.split(" ")[0]
-            for index in members if len(members) > 1 else ():
-                if rows[index][column].text.split(" ")[0] == mean:
-                    marked[index][column] = replace(rows[index][column], best=True)
+            winners = [index for index in members if rows[index][column].text.split(" ")[0] == mean]
+            for index in winners if len(winners) < len(members) else ():
+                marked[index][column] = replace(rows[index][column], best=True)
     return tuple(tuple(row) for row in marked)
 
 
