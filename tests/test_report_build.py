@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from PIL import Image
 from synthetic_study import add_memory, add_times, add_training, built_report
@@ -188,6 +189,42 @@ def test_the_command_says_where_the_report_is(tmp_path: Path, capsys: pytest.Cap
     assert "missing: No finished training run" in out
     assert run_cli(["report", str(tmp_path / "absent")]) == 2
     assert "no such folder" in capsys.readouterr().err
+
+
+VISION = {  # Machado, Oliveira and Fernandes (2009), full severity, on linear RGB
+    "normal": np.eye(3),
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+def linear_rgb(colour: str) -> np.ndarray:
+    share = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+
+
+def cielab(linear: np.ndarray) -> np.ndarray:
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    xyz = to_xyz @ np.clip(linear, 0, 1) / np.array([0.9505, 1, 1.089])
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize(("theme", "ground"), [("light", "#ffffff"), ("dark", "#11151b")])
+def test_colours_can_be_told_apart_by_everybody(theme: str, ground: str) -> None:
+    """Distances of 15 are seen at a glance (2 can just be seen); WCAG asks for a contrast of 3 in graphics."""
+    methods = ("aol", "bcop", "cayley", "cpl", "lot", "sll", "soc", "standard")
+    colours = {key: linear_rgb(getattr(method_style(key), theme)) for key in methods}
+    for vision, matrix in VISION.items():
+        for a, b in itertools.combinations(methods, 2):
+            distance = np.linalg.norm(cielab(np.array(matrix) @ colours[a]) - cielab(np.array(matrix) @ colours[b]))
+            assert distance > 15, (vision, a, b, distance)
+    weights = np.array([0.2126, 0.7152, 0.0722])
+    behind = float(weights @ linear_rgb(ground)) + 0.05
+    for key, colour in colours.items():
+        before = float(weights @ colour) + 0.05
+        assert max(before, behind) / min(before, behind) >= 4, key
 
 
 def test_labels_keep_their_distance_and_order() -> None:

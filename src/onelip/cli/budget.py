@@ -14,10 +14,11 @@ _GROWTH = 4.0  # a network of twice the width takes at least about this much lon
 
 @dataclass(frozen=True)
 class BudgetCommand:
-    """Print the epochs that fit in a training budget on this machine, for all methods and sizes.
+    """Print the epochs that fit in a training budget, for all methods and sizes.
 
-    Steps are timed with small batches and computed for the full one (time = a + c * batch). A size whose
-    measurement would take longer than --limit is not measured and shown as "..".
+    Steps are timed with small batches on this machine: time = a + c * batch.
+
+    A size that would take longer to measure than --limit is shown as "..".
     """
 
     budget: str = "2h"
@@ -81,15 +82,16 @@ class BudgetCommand:
         from rich.table import Table
 
         budget = format_duration(parse_duration(self.budget))
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
-        table.title = f"Epochs on {self.dataset} in {budget} on this machine, batches of {self.batch_size}"
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("method", style="bold")
         for size in self.sizes:
             table.add_column(size, justify="right")
         for method, row in rows.items():
             cells = (row[size] for size in self.sizes)
             table.add_row(method, *(".." if cell is None else _number(cell["epochs"]) for cell in cells))
-        Console(highlight=False).print(table)
+        console = Console(highlight=False)
+        console.print(f"epochs on {self.dataset} in {budget} on this machine, batches of {self.batch_size}")
+        console.print(table)
 
 
 def _number(epochs: float) -> str:

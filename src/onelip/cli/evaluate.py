@@ -13,7 +13,7 @@ from onelip.cli import CommandInfo
 
 @dataclass(frozen=True)
 class EvaluateCommand:
-    """Certify the network of a finished run with proven bounds, and put the results into its record."""
+    """Certify the network of a finished run and put the results into its record."""
 
     name: tyro.conf.Positional[str]
     """Name of the run, or as much of its beginning as makes it unique."""

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchCommand:
-    """Search learning rate and weight decay: the best validation certified accuracy at 36/255 wins.
+    """Search learning rate and weight decay by validation certified accuracy.
 
     Example: onelip search --method soc --size XS --dataset cifar10 --budget 5m
 
-    The default is the paper's search: 16 random points, log-uniform in [1e-4, 1e-1] and [10^-5.5, 10^-3.5]. The same
-    command continues a study that was stopped. Start it several times to have several workers on one study.
+    The default is the paper's: 16 random points, log-uniform, best at 36/255.
+
+    Learning rates are in [1e-4, 1e-1], weight decays in [10^-5.5, 10^-3.5].
+
+    The same command continues a stopped study; started twice, it has 2 workers.
     """
 
     config: TrainConfig

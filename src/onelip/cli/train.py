@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainCommand:
-    """Train a network for a time budget or a number of epochs, then certify it on the test set.
+    """Train for a time budget or a number of epochs, then certify on the test set.
 
-    Example: onelip train --method soc --size XS --dataset cifar10 --budget 5m --seed 0
+    Example: onelip train --method soc --size XS --budget 5m --seed 0
 
-    The same command continues an interrupted run, and shows the result of a finished one. For several GPUs:
-    torchrun --nproc-per-node 4 --no-python onelip train ...
+    The same command continues a stopped run and shows a finished one.
+
+    Several GPUs: torchrun --nproc-per-node 4 --no-python onelip train ...
     """
 
     config: TrainConfig

@@ -86,7 +86,8 @@ class LipschitzLayer(nn.Module, ABC):
     def transform(self, input_size: Size | None = None) -> Transformed:
         """The parameter transformation for one input size, differentiable and never cached.
 
-        It runs in float32 or better whatever the autocast state, and returns the dtype of the parameters.
+        It runs in float32 or better whatever the autocast state, and in float64 in evaluation mode: what is kept and
+        certified is then off by one rounding only. The result has the dtype of the parameters.
         """
         return self._transform_core(self.core_size(input_size))
 
@@ -94,7 +95,7 @@ class LipschitzLayer(nn.Module, ABC):
         tensors = self.tensors_to_transform()
         reference = next(iter(tensors.values()))
         with _no_autocast(reference.device):
-            wide = {name: _at_least_float32(tensor) for name, tensor in tensors.items()}
+            wide = {name: _widened(tensor, self.training) for name, tensor in tensors.items()}
             transformed = self.transform_tensors(wide, size)
         return {name: tensor.to(reference.dtype) for name, tensor in transformed.items()}
 
@@ -157,5 +158,8 @@ def _no_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]
     return torch.autocast(device.type, enabled=False)
 
 
-def _at_least_float32(tensor: Tensor) -> Tensor:
+def _widened(tensor: Tensor, training: bool) -> Tensor:
+    """float32 or better in training, float64 in evaluation (but on devices without it)."""
+    if not training and tensor.device.type != "mps":
+        return tensor.double()
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

@@ -169,7 +169,7 @@ class LipschitzConv2d(ParametrisedLayer):
     an image whose side s does not divide is padded with zeros to the next multiple.
     """
 
-    padding_modes: ClassVar[tuple[str, ...]] = ("circular", "zeros")
+    padding_modes: ClassVar[tuple[PaddingMode, ...]] = ("circular", "zeros")
 
     def __init__(
         self,

@@ -73,25 +73,33 @@ def build_report(
         for index, figure in enumerate(figures):
             progress(figure.name, index, len(figures))
             inlined.append((figure, inline_svg(figure, save_figure(figure, out / "figures"), methods)))
-    candidates = _candidates(evidence)
-    page = render_page(
-        PageContent(
-            title="1-Lipschitz layers compared",
-            subtitle=_subtitle(evidence),
-            facts=facts(evidence),
-            findings=findings(evidence, models),
-            missing=evidence.missing,
-            rule=RULE if any(figure.name == "radar" for figure in figures) else (),
-            rule_notes=scores.notes,
-            tables=tables,
-            figures=inlined,
-            candidates=candidates,
-            methods=methods,
-        )
-    )
+    page = render_page(_content(evidence, models, scores, tables, inlined, methods))
     write_atomically(out / PAGE, page.encode())
     pictures = tuple(out / "figures" / f"{figure.name}.{form}" for figure in figures for form in ("svg", "pdf", "png"))
     return BuiltReport(out / PAGE, table_files, pictures, tuple(evidence.missing))
+
+
+def _content(
+    evidence: Evidence,
+    models: Sequence[ModelSummary],
+    scores: RadarScores,
+    tables: Sequence[Table],
+    figures: Sequence[tuple[ReportFigure, str]],
+    methods: Sequence[str],
+) -> PageContent:
+    return PageContent(
+        title="1-Lipschitz layers compared",
+        subtitle=_subtitle(evidence),
+        facts=facts(evidence),
+        findings=findings(evidence, models),
+        missing=evidence.missing,
+        rule=RULE if any(figure.name == "radar" for figure, _ in figures) else (),
+        rule_notes=scores.notes,
+        tables=tables,
+        figures=figures,
+        candidates=_candidates(evidence),
+        methods=methods,
+    )
 
 
 def _all_tables(

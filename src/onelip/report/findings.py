@@ -57,7 +57,7 @@ def _smallest(evidence: Evidence) -> list[str]:
         return []
     low, high = min(ratios, key=lambda key: ratios[key]), max(ratios, key=lambda key: ratios[key])
     return [
-        f"Training memory goes from {ratios[low]:.2f} x ({method_style(low[0]).label} {low[1]}) to "
+        f"Training memory goes from {ratios[low]:.2f}x ({method_style(low[0]).label} {low[1]}) to "
         f"{ratios[high]:.2f} x "
         f"({method_style(high[0]).label} {high[1]}) that of plain convolutions."
     ]

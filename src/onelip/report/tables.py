@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from onelip.report.style import BASELINES, method_style
+from onelip.report.style import BASELINES, method_style, slug
 from onelip.report.summaries import Spread
 
 NOTHING = "-"
@@ -45,6 +45,9 @@ class Table:
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", slug(self.name))
 
 
 def text(value: object) -> Cell:

@@ -14,7 +14,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from onelip.report.style import css_variable, method_style
+from onelip.report.style import css_variable, method_style, slug
 
 INK, AXIS, GRID, GROUND = "#1b2027", "#7d8590", "#dfe3e8", "#ffffff"
 """Colours of text, axes, grid and ground in files; the page replaces them by variables of its theme."""
@@ -66,6 +66,9 @@ class ReportFigure:
     caption: str
     alt: str
     figure: Figure
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", slug(self.name))
 
     @property
     def is_wide(self) -> bool:

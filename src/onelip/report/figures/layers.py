@@ -36,7 +36,7 @@ def _draw(dataset: str, size: str, rows: Sequence[DiagnosticRow]) -> ReportFigur
     label_line_ends(norms, right, size=8.5)
     lowest = min(rows, key=lambda row: row.layers[-1]["variance"] / max(row.layers[0]["variance"], 1e-300))
     return ReportFigure(
-        name=f"layers-{dataset}-{size.replace('/', '-')}",
+        name=f"layers-{dataset}-{size}",
         section="layers",
         title=f"Variance and norms by layer, {dataset}, {size}",
         caption="Left: batch activation variance after each layer; a 1-Lipschitz layer cannot increase it. Right: "
