@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types imports unit
+.PHONY: help setup quickstart test lint types imports unit
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -16,6 +16,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
+
+quickstart: $(STAMP) ## train, certify and report a few methods on embedded data, in about five minutes
+	@for method in aol cayley lot soc; do \
+		$(BIN)/onelip train --method $$method --width 8 --dataset cifar10-mini --batch-size 64 --budget 45s \
+			--runs-dir runs || exit $$?; \
+	done
+	$(BIN)/onelip report runs
 
 test: lint types imports unit ## everything that must pass before a commit lands
 

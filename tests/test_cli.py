@@ -42,7 +42,7 @@ def test_help_fits_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as stop:
-        cli.run(arguments)
+        cli.main(arguments)
     assert not stop.value.code
     output = capsys.readouterr().out
     assert max(map(len, output.splitlines())) <= 80
@@ -53,12 +53,11 @@ def test_help_lists_every_command_with_its_summary(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit):
-        cli.run(["--help"])
+    assert cli.run(["--help"]) == 0
     output = " ".join(capsys.readouterr().out.split())
     for command in cli.find_commands():
         summary = " ".join(command.options.__doc__.split("\n\n")[0].split())
-        assert f"• {command.name} {summary}" in output
+        assert f" {command.name} {summary}" in output
 
 
 @pytest.mark.parametrize("flag", ["--version", "-V"])

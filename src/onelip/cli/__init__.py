@@ -11,20 +11,19 @@ import contextlib
 import importlib
 import inspect
 import io
+import os
 import pkgutil
 import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
 import tyro
 
 from onelip.errors import InvalidInputError, OnelipError
 
-_DESCRIPTION = """1-Lipschitz layers for PyTorch, certificates that hold, and their comparison.
-
-See also: onelip COMMAND --help, onelip --version"""
+_DESCRIPTION = "1-Lipschitz layers for PyTorch, certificates that hold, and their comparison."
 
 # --json rather than --json and --no-json; --seed rather than --options.seed
 _STYLE = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
@@ -66,13 +65,19 @@ def run(arguments: list[str]) -> int:
         print(onelip.__version__)
         return 0
     try:
-        return _parse(arguments or ["--help"]).run()
+        if arguments in ([], ["--help"], ["-h"]):
+            print_help()
+            return 0
+        return _parse(arguments).run()
     except OnelipError as error:
         print(f"onelip: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("onelip: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # `onelip ... | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _parse(arguments: list[str]) -> Runnable:
@@ -91,23 +96,26 @@ def _parse(arguments: list[str]) -> Runnable:
 
 def _parse_or_exit(arguments: list[str]) -> Runnable:
     commands = {command.name: command for command in find_commands()}
-    chosen = commands.get(arguments[0])
-    if chosen is None:  # help, or a command that does not exist
-        choices = _choices(commands)
-        return tyro.cli(choices, prog="onelip", description=_DESCRIPTION, args=arguments, config=_STYLE)
-    # Parsed on its own, so that errors suggest options of this command only.
-    return tyro.cli(chosen.options, prog=f"onelip {chosen.name}", args=arguments[1:], config=_STYLE)
+    first = arguments[0]
+    if first not in commands:
+        raise InvalidInputError(f"there is no command {first!r}, use one of {', '.join(commands)}; see onelip --help")
+    options = commands[first].options
+    return tyro.cli(options, prog=f"onelip {first}", args=arguments[1:], config=_STYLE)
 
 
-def _choices(commands: dict[str, CommandInfo]) -> Any:
+def print_help() -> None:
     """All sub-commands, each with the first paragraph of its docstring: the rest is for its own help."""
-    choices: Any = None
-    for name, command in commands.items():
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for command in find_commands():
         summary = " ".join((inspect.getdoc(command.options) or "").split("\n\n")[0].split())
-        described = tyro.conf.subcommand(name=name, description=summary, prefix_name=False)
-        choice = Annotated[command.options, described]
-        choices = choice if choices is None else choices | choice
-    return choices
+        table.add_row(f"  [bold]{command.name}[/]", summary)
+    console = Console()
+    console.print(f"usage: onelip COMMAND \\[options]\n\n{_DESCRIPTION}\n", highlight=False)
+    console.print(table)
+    console.print("\nonelip COMMAND --help explains a command, onelip --version prints the version.", highlight=False)
 
 
 def one_line(box: str) -> str:

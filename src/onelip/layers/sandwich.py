@@ -7,7 +7,8 @@ original only rescales b (appendix of the comparison paper) and is left out. A c
 frequency, with the activation in between on the image.
 
 A random start halves the gradient's energy in every layer, so that it vanishes in deep nets. By default the layer
-starts as the identity instead: A = B = I / sqrt(2), and a positive bias that keeps the activation in its linear part.
+starts as relu(x + b) instead: A = B = I / sqrt(2) and a small positive bias. The first such layer cuts off the
+negative part; for those behind it, whose inputs are positive, that is the identity.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from onelip.layers.spectral_conv import (
 from onelip.linalg.fourier import Size, split_complex, torus_matrices
 from onelip.linalg.orthogonal import cayley
 
-LINEAR_START_BIAS = 1.0
-"""Initial bias: images have entries within [-1, 1], so that relu(x + 1) = x + 1 there."""
+LINEAR_START_BIAS = 0.05
+"""Initial bias of every layer. What one layer makes positive stays so in the next ones, and channels of zeros, where
+relu has no slope, are lifted off zero; a larger bias adds up over the layers and drowns the signal."""
 
 
 def halves(weight: Tensor, outputs: int) -> tuple[Tensor, Tensor]:

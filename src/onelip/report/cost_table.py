@@ -29,13 +29,12 @@ _IMAGE_SIZES = {"cifar10": 32, "cifar10-mini": 32, "cifar100": 32, "tiny-imagene
 
 @dataclass(frozen=True)
 class PredictedCost:
-    """One network at batch 256: bytes of training and inference, operations of cached inference relative to plain."""
+    """One network at batch 256: peak bytes of training, operations of cached inference relative to plain."""
 
     method: str
     size: str
     image_size: int
     training_bytes: int
-    inference_bytes: int
     inference_operations_ratio: float
 
 
@@ -54,7 +53,6 @@ def predicted_costs() -> dict[tuple[str, str, int], PredictedCost]:
             line["size"],
             int(line["image_size"]),
             int(line["training_bytes"]),
-            int(line["inference_bytes"]),
             float(line["inference_operations_ratio"]),
         )
         for line in csv.DictReader(text.splitlines())
@@ -73,7 +71,7 @@ def cost_rows(evidence: Evidence) -> list[PredictedCost]:
         if side is None or key not in macs or (key.size, key.dataset) not in plain:
             raise InvalidInputError(f"{key.method} {key.size} on {key.dataset}: operations were not counted")
         ratio = round(macs[key].inference / plain[key.size, key.dataset], 4)
-        rows.append(PredictedCost(key.method, key.size, side, memory.training, memory.inference, ratio))
+        rows.append(PredictedCost(key.method, key.size, side, memory.training, ratio))
     return rows
 
 

@@ -1,0 +1,38 @@
+"""What the README says is true: its example runs, its table lists the registered methods, its files exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from onelip.layers import list_methods
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(example, {})  # the code that users copy
+    assert "tensor" in capsys.readouterr().out
+
+
+def test_the_table_lists_the_methods() -> None:
+    for method in list_methods():
+        linear = "yes" if method.linear else "no"
+        row = f"| `{method.key}` | [{method.title}]({method.link}) | {method.year} | {method.guarantee} | {linear} "
+        assert row + f"| `{method.conv.__name__}` | `{method.linear_layer.__name__}` |" in README
+
+
+def test_links_to_files_exist() -> None:
+    for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_every_target_of_the_readme_is_in_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
