@@ -28,7 +28,7 @@ def test_the_table_lists_the_methods() -> None:
 
 def test_links_to_files_exist() -> None:
     for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+        for target in re.findall(r"\]\(([\w./-]+\.\w+)\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
