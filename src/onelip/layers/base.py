@@ -39,6 +39,9 @@ class LipschitzLayer(nn.Module, ABC):
     size_dependent: bool = False
     """Whether the transformed parameters depend on the height and width of the input."""
 
+    evaluates_in_float64: bool = True
+    """Whether evaluation transforms in float64. A method may decline where float32 is as good and much cheaper."""
+
     bias: nn.Parameter | None
 
     def __init__(self) -> None:
@@ -86,8 +89,9 @@ class LipschitzLayer(nn.Module, ABC):
     def transform(self, input_size: Size | None = None) -> Transformed:
         """The parameter transformation for one input size, differentiable and never cached.
 
-        It runs in float32 or better whatever the autocast state, and in float64 in evaluation mode: what is kept and
-        certified is then off by one rounding only. The result has the dtype of the parameters.
+        It runs in float32 or better whatever the autocast state, and in evaluation mode in float64 (see
+        `evaluates_in_float64`): what is kept and certified is then off by one rounding only. The result has the
+        dtype of the parameters.
         """
         return self._transform_core(self.core_size(input_size))
 
@@ -95,7 +99,8 @@ class LipschitzLayer(nn.Module, ABC):
         tensors = self.tensors_to_transform()
         reference = next(iter(tensors.values()))
         with _no_autocast(reference.device):
-            wide = {name: _widened(tensor, self.training) for name, tensor in tensors.items()}
+            double = self.evaluates_in_float64 and not self.training
+            wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
             transformed = self.transform_tensors(wide, size)
         return {name: tensor.to(reference.dtype) for name, tensor in transformed.items()}
 
@@ -158,8 +163,8 @@ def _no_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]
     return torch.autocast(device.type, enabled=False)
 
 
-def _widened(tensor: Tensor, training: bool) -> Tensor:
-    """float32 or better in training, float64 in evaluation (but on devices without it)."""
-    if not training and tensor.device.type != "mps":
+def _widened(tensor: Tensor, double: bool) -> Tensor:
+    """float32 or better; float64 where it is asked for, but on devices without it."""
+    if double and tensor.device.type != "mps":
         return tensor.double()
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

@@ -24,6 +24,9 @@ from onelip.linalg.polar import polar_factor
 class LOTConv2d(SpectralConv2d):
     """Convolution with the polar factor of its kernel at every frequency."""
 
+    # The iteration lands on norm 1 to rounding in float32 already, and is the costliest transformation of all.
+    evaluates_in_float64 = False
+
     def default_init(self) -> str:
         """The identity in square layers, orthogonal elsewhere."""
         return identity_or_orthogonal(self.weight)
@@ -35,6 +38,8 @@ class LOTConv2d(SpectralConv2d):
 
 class LOTLinear(MatrixLinear):
     """Linear layer with the polar factor of its matrix."""
+
+    evaluates_in_float64 = False
 
     def default_init(self) -> str:
         """The identity in square layers, orthogonal elsewhere."""

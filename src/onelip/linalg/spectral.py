@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
-from onelip.linalg.fourier import kernel_to_frequency
+from onelip.linalg.fourier import torus_matrices
 
 
 def largest_magnitude(matrix: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ def conv_norm(kernel: Tensor, size: tuple[int, int]) -> Tensor:
     A real kernel has conjugate matrices at opposite frequencies, so half of the spectrum suffices. Kernels larger
     than the torus wrap around it. Use float64 where digits matter.
     """
-    return torch.linalg.matrix_norm(kernel_to_frequency(kernel, size), ord=2).amax((-2, -1))
+    return torch.linalg.matrix_norm(torus_matrices(kernel, size), ord=2).amax((-2, -1))
 
 
 def conv_norm_bound(
@@ -185,4 +185,4 @@ def conv_norm_bound(
     height, width = size
     if padding_mode == "zeros":
         height, width = height + kernel.shape[-2] - 1, width + kernel.shape[-1] - 1
-    return gram_norm_bound(kernel_to_frequency(kernel, (height, width)), iterations).amax((-2, -1))
+    return gram_norm_bound(torus_matrices(kernel, (height, width)), iterations).amax((-2, -1))
