@@ -7,6 +7,7 @@ beside an old step counter. A checksum over both tells damage on the disk from a
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,15 +54,16 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Any], meta: Mapping[str,
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
     """The checkpoint of a run, None if it has none; `InvalidInputError` if it is damaged or foreign."""
-    import safetensors
+    import safetensors.torch
 
     path = folder / CHECKPOINT_FILE
     if not path.exists():
         return None
     try:
-        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
-            header = file.metadata() or {}
-            flat = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        # Read once: safe_open opens a file twice, and a running job may replace it in between.
+        raw = path.read_bytes()
+        flat = safetensors.torch.load(raw)
+        header = _metadata(raw)
     except (OSError, safetensors.SafetensorError) as error:
         raise InvalidInputError(f"{path}: damaged, not a readable safetensors file ({error})") from error
     if "onelip" not in header:
@@ -74,6 +76,12 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
             f"{path}: has schema version {content['schema_version']}, this onelip reads {_SCHEMA_VERSION}"
         )
     return Checkpoint(restore_state(content["state"], flat), content["meta"])
+
+
+def _metadata(raw: bytes) -> dict[str, str]:
+    """The free-form part of a safetensors header: eight bytes of length, little-endian, then JSON."""
+    length = int.from_bytes(raw[:8], "little")
+    return json.loads(raw[8 : 8 + length]).get("__metadata__", {})
 
 
 def _checksum(tensors: dict[str, torch.Tensor], text: str) -> str:
