@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+BUDGET ?= 45s
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test lint types imports unit
@@ -19,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 quickstart: $(STAMP) ## train, certify and report a few methods on embedded data, in about five minutes
 	@for method in aol cayley lot soc; do \
-		$(BIN)/onelip train --method $$method --width 8 --dataset cifar10-mini --batch-size 64 --budget 45s \
+		$(BIN)/onelip train --method $$method --width 8 --dataset cifar10-mini --batch-size 64 --budget $(BUDGET) \
 			--runs-dir runs || exit $$?; \
 	done
 	$(BIN)/onelip report runs
