@@ -49,7 +49,7 @@ def halves(weight: Tensor, outputs: int) -> tuple[Tensor, Tensor]:
 
 class _Sandwich(ParametrisedLayer):
     def reset_parameters(self) -> None:
-        """The identity with a linear activation for "auto", else random weights and no bias."""
+        """relu(x + b) with a small b for "auto", else random weights and no bias."""
         if self.init != "auto":
             initialise(self.weight, self.init)
         else:
