@@ -142,10 +142,27 @@ def test_budget_measures(capsys: pytest.CaptureFixture[str]) -> None:
     assert tree["aol"]["S"] is None  # beyond the limit
 
 
-def test_measured_time_grows_with_the_batch() -> None:
+@pytest.mark.parametrize(("fixed", "per_image"), [(0.5, 0.01), (0.0, 0.02), (0.3, 0.0)])
+def test_step_time_is_a_line_through_two_batches(
+    monkeypatch: pytest.MonkeyPatch, fixed: float, per_image: float
+) -> None:
     from onelip.train_config import TrainConfig
-    from onelip.training.step_time import measure_step_time
+    from onelip.training import step_time
 
-    config = TrainConfig(method="aol", width=16, dataset="tiny", epochs=1)
-    step = measure_step_time(config, torch.device("cpu"))
-    assert step.seconds(256) > step.seconds(16) > 0
+    def clockwork(model: object, optimiser: object, config: object, batch: int, device: object) -> float:
+        return fixed + per_image * batch
+
+    monkeypatch.setattr(step_time, "_step_seconds", clockwork)
+    config = TrainConfig(method="aol", width=4, dataset="tiny", epochs=1)
+    step = step_time.measure_step_time(config, torch.device("cpu"))
+    assert step.seconds(256) == pytest.approx(fixed + 256 * per_image)
+
+
+def test_noise_never_makes_a_step_time_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    from onelip.train_config import TrainConfig
+    from onelip.training import step_time
+
+    monkeypatch.setattr(step_time, "_step_seconds", lambda *arguments: 1.0 if arguments[3] == 16 else 0.9)
+    config = TrainConfig(method="aol", width=4, dataset="tiny", epochs=1)
+    step = step_time.measure_step_time(config, torch.device("cpu"))
+    assert step.seconds(16) == step.seconds(256) == pytest.approx(1.0)
