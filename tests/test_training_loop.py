@@ -45,7 +45,7 @@ def tiny_config(**changes: Any) -> TrainConfig:
 
 
 def test_a_run_learns_and_is_recorded(tmp_path: Path) -> None:
-    config = tiny_config(method="cayley", epochs=12)
+    config = tiny_config(method="lot", lr=0.01, epochs=12)
     record = train(config, tmp_path)
     folder = tmp_path / record.name
     log = read_log(folder)
@@ -54,8 +54,8 @@ def test_a_run_learns_and_is_recorded(tmp_path: Path) -> None:
     assert [entry["epoch"] for entry in log] == list(range(1, 13))
     assert log[-1]["train_loss"] < 0.9 * log[0]["train_loss"]
     assert record.metrics["steps"] == 12 * 9
-    assert record.metrics["validation_accuracy"] > 0.6
-    assert record.metrics["validation_certified_accuracy_36"] > 0.1
+    assert record.metrics["validation_accuracy"] > 0.4
+    assert record.metrics["validation_certified_accuracy_36"] > 0.02
     radii = [record.metrics[f"validation_certified_accuracy_{radius}"] for radius in (36, 72, 108, 255)]
     assert radii == sorted(radii, reverse=True)
     assert read_record(folder) == record
