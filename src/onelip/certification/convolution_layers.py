@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from onelip.certification.layer_bound import LayerBound, linear_bound
 from onelip.certification.registry import Shape, bound_for
 from onelip.layers.shapes import LipschitzConv2d
-from onelip.layers.spatial import KernelConv2d, MatrixLinear, WrappingConv2d
+from onelip.layers.spatial import MatrixLinear, WrappingConv2d
 from onelip.linalg.fourier import Size
 from onelip.linalg.proven import magnitude_norm_bound, norm_bound, vector_norm_bound
 from onelip.linalg.proven_convolution import (
@@ -65,15 +65,6 @@ def used_bias(layer: nn.Module, channels: int) -> Tensor | None:
     """The entries of a layer's bias that reach its output."""
     bias = layer.bias
     return bias[:channels] if isinstance(bias, Tensor) else None
-
-
-@bound_for(KernelConv2d, methods=LAYER_METHODS)
-def _kernel_conv(layer: KernelConv2d, shape: Shape) -> LayerBound:
-    kernel = layer.transformed((shape[-2], shape[-1]))["kernel"]
-    # Zero channels that are appended to the input and outputs that are cut off take no part.
-    kernel = kernel[: layer.out_channels, : layer.in_channels * layer.stride[0] * layer.stride[1]]
-    convolution = same_convolution_of(kernel, layer.padding_mode)
-    return convolution_bound(convolution, core_image(layer, shape), used_bias(layer, layer.out_channels))
 
 
 @bound_for(MatrixLinear, methods=LAYER_METHODS)

@@ -15,9 +15,9 @@ from torch import Tensor
 from onelip.certification.convolution_layers import LAYER_METHODS, bias_norm, core_image, used_bias
 from onelip.certification.layer_bound import Arithmetic, LayerBound, RoundingError, compose, linear_bound
 from onelip.certification.registry import Shape, bound_for
-from onelip.certification.spectral_layers import spectral_conv_bound
+from onelip.certification.spectral_layers import conv_bound
+from onelip.layers.convolution import adjoint_kernel
 from onelip.layers.soc import FusedSOCConv2d, SOCConv2d
-from onelip.layers.spatial import adjoint_kernel
 from onelip.linalg.fourier import Size
 from onelip.linalg.proven import SAFETY, gamma
 from onelip.linalg.proven_convolution import (
@@ -94,7 +94,7 @@ def _added_bias(bias: Tensor | None, channels: int, size: Size) -> LayerBound:
 def _soc(layer: SOCConv2d, shape: Shape) -> LayerBound:
     transformed = layer.transformed((shape[-2], shape[-1]))
     if layer.algorithm == "frequency":
-        return spectral_conv_bound(layer, transformed, shape)
+        return conv_bound(layer, transformed, shape)
     bias = used_bias(layer, layer.out_channels)
     size = core_image(layer, shape)
     terms = layer.train_terms if layer.training else layer.eval_terms

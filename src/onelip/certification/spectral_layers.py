@@ -17,9 +17,10 @@ from onelip.certification.layer_bound import LayerBound, compose, linear_bound
 from onelip.certification.registry import Shape, bound_for
 from onelip.layers.eco import ECOConv2d, FusedECOConv2d
 from onelip.layers.shapes import LipschitzConv2d
+from onelip.layers.spatial import KernelConv2d
 from onelip.layers.spectral_conv import FusedSpectralConv2d, SpectralConv2d
 from onelip.linalg.fourier import RealDFT, torus_of
-from onelip.linalg.proven import magnitude_norm_bound, norm_bound
+from onelip.linalg.proven import SAFETY, magnitude_norm_bound, norm_bound
 from onelip.linalg.proven_convolution import same_convolution_of
 
 
@@ -36,18 +37,20 @@ def spectral_bound(
     return compose(
         _transform(columns, inputs),
         _transform(rows, inputs),
-        frequency_product_bound(matrices, outputs),
+        frequency_product_bound(matrices, outputs, bias_norm(bias, pixels)),
         _transform(rows.mT, outputs),
         _transform(columns.mT, outputs),
-        linear_bound(1.0, 1.0, terms=1, outputs=outputs, bias_norm=bias_norm(bias, pixels)),
     )
 
 
-def frequency_product_bound(matrices: Tensor, outputs: int) -> LayerBound:
-    """One product per frequency: real, or complex and computed as four real ones."""
+def frequency_product_bound(matrices: Tensor, outputs: int, constant_norm: float = 0.0) -> LayerBound:
+    """One product per frequency, real or complex and computed as four real ones, and the bias at the frequency 0.
+
+    The bias b is multiplied by the rounded sqrt(h w) there, which is two more roundings than adding it.
+    """
     magnitude = magnitude_norm_bound(matrices.double().abs().sum(0))
-    terms = len(matrices) * matrices.shape[-2]
-    return linear_bound(norm_bound(joined(matrices)), magnitude, terms=terms, outputs=outputs)
+    terms = len(matrices) * matrices.shape[-2] + 2
+    return linear_bound(norm_bound(joined(matrices)), magnitude, terms, outputs, constant_norm * SAFETY)
 
 
 def joined(matrices: Tensor) -> Tensor:
@@ -71,16 +74,19 @@ def used_matrices(matrices: Tensor, layer: LipschitzConv2d) -> Tensor:
     return matrices[..., :inputs, : layer.out_channels]
 
 
+@bound_for(KernelConv2d, methods=LAYER_METHODS)
 @bound_for(SpectralConv2d, methods=LAYER_METHODS)
-def _spectral_conv(layer: SpectralConv2d, shape: Shape) -> LayerBound:
-    return spectral_conv_bound(layer, layer.transformed((shape[-2], shape[-1])), shape)
+def _conv(layer: KernelConv2d | SpectralConv2d, shape: Shape) -> LayerBound:
+    return conv_bound(layer, layer.transformed((shape[-2], shape[-1])), shape)
 
 
-def spectral_conv_bound(layer: LipschitzConv2d, transformed: Mapping[str, Tensor], shape: Shape) -> LayerBound:
-    """A convolution in the frequency domain, or the plain one that a 1 x 1 kernel is."""
+def conv_bound(layer: LipschitzConv2d, transformed: Mapping[str, Tensor], shape: Shape) -> LayerBound:
+    """A convolution by a kernel or in the frequency domain, whichever the transformed parameters are for."""
     bias = used_bias(layer, layer.out_channels)
     if "kernel" in transformed:
-        convolution = same_convolution_of(transformed["kernel"], layer.padding_mode)
+        # Zero channels that are appended to the input and outputs that are cut off take no part.
+        kernel = transformed["kernel"][: layer.out_channels, : layer.in_channels * layer.stride[0] * layer.stride[1]]
+        convolution = same_convolution_of(kernel, layer.padding_mode)
         return convolution_bound(convolution, core_image(layer, shape), bias)
     return spectral_bound(used_matrices(transformed["matrices"], layer), transformed, bias=bias)
 

@@ -1,115 +1,30 @@
-"""`onelip bench certify|bounds`: what certificates cost on this machine."""
+"""`onelip bench speed|certify|bounds`: what training, inference and certificates cost on this machine."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated
 
 import tyro
 
 from onelip.cli import CommandInfo
-
-
-@dataclass(frozen=True)
-class Certify:
-    """Time certificates for CIFAR-sized images in turns with the plain float64 pass of the same network."""
-
-    methods: tuple[str, ...] = ()
-    """Keys of methods, such as aol lot soc; all methods if none is given."""
-    images: int = 1000
-    """Images to certify; both costs are proportional to it."""
-    size: Literal["XS", "S", "M", "L"] = "XS"
-    """Size of the paper's ConvNet."""
-    arithmetic: Literal["float64", "float32"] = "float64"
-    """Which program the certificates speak of."""
-    json: bool = False
-    """Print a JSON list instead of a table."""
-
-    def run(self) -> int:
-        """Measure and print."""
-        from onelip.bench_certify import time_certify
-
-        timings = _measure(self.methods, lambda m: time_certify(m, self.size, self.images, arithmetic=self.arithmetic))
-        rows = [
-            (
-                t.method,
-                f"{t.forward_seconds:.2f}",
-                f"{t.certify_seconds:.2f}",
-                f"{t.ratio:.2f}",
-                f"{t.bounds_seconds:.1f}",
-                f"{t.lipschitz - 1:.1e}",
-            )
-            for t in timings
-        ]
-        titles = ("method", "pass s", "certify s", "ratio", "bounds s", "L - 1")
-        _show(timings, self.json, titles, rows, f"{self.images} images, ConvNet {self.size}; bounds are proven once")
-        return 0
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Time the proven Lipschitz bounds of networks, parameter transformations included."""
-
-    methods: tuple[str, ...] = ()
-    """Keys of methods, such as aol lot soc; all methods if none is given."""
-    size: Literal["XS", "S", "M", "L"] = "M"
-    """Size of the paper's ConvNet."""
-    json: bool = False
-    """Print a JSON list instead of a table."""
-
-    def run(self) -> int:
-        """Measure and print."""
-        from onelip.bench_certify import time_bounds
-
-        timings = _measure(self.methods, lambda method: time_bounds(method, self.size))
-        rows = [
-            (t.method, f"{t.wall_seconds:.1f}", f"{t.processor_seconds:.1f}", f"{t.lipschitz - 1:.1e}") for t in timings
-        ]
-        _show(timings, self.json, ("method", "seconds", "processor s", "L - 1"), rows, f"ConvNet {self.size}")
-        return 0
+from onelip.cli.bench_certify import Bounds, Certify
+from onelip.cli.bench_speed import Speed
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Benchmark what certification costs, relative to the networks it certifies."""
+    """Benchmark methods against plain convolutions and their targets, and certificates against the networks."""
 
-    what: Annotated[Certify, tyro.conf.subcommand("certify")] | Annotated[Bounds, tyro.conf.subcommand("bounds")]
+    what: (
+        Annotated[Speed, tyro.conf.subcommand("speed")]
+        | Annotated[Certify, tyro.conf.subcommand("certify")]
+        | Annotated[Bounds, tyro.conf.subcommand("bounds")]
+    )
 
     def run(self) -> int:
         """Do what was asked for."""
         return self.what.run()
-
-
-def _measure(methods: Sequence[str], measure: Callable[[str], Any]) -> list[Any]:
-    from rich.console import Console
-    from rich.progress import track
-
-    from onelip.layers import get_method, list_methods
-
-    keys = [get_method(name).key for name in methods] or [method.key for method in list_methods()]
-    return [measure(key) for key in track(keys, "measuring", console=Console(stderr=True), transient=True)]
-
-
-def _show(timings: list[Any], as_json: bool, titles: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> None:
-    if as_json:
-        print(json.dumps([asdict(timing) for timing in timings], indent=2))
-        return
-    import torch
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column(titles[0], style="bold", no_wrap=True)
-    for title in titles[1:]:
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(f"{note}; {torch.get_num_threads()} threads")
 
 
 COMMAND = CommandInfo("bench", Bench)

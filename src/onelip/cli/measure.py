@@ -22,8 +22,10 @@ class Combinations:
 
     methods: tuple[str, ...] = ()
     """Keys of methods, such as aol lot soc; all methods if none is given."""
-    sizes: tuple[Literal["XS", "S", "M", "L"], ...] = ("XS",)
-    """Sizes of the paper's ConvNet."""
+    sizes: tuple[Literal["XS", "S", "M", "L"], ...] | None = None
+    """Sizes of the paper's ConvNet; XS if nothing is said."""
+    width: int | None = None
+    """Channels after the first layer, instead of --sizes."""
     datasets: tuple[str, ...] = ("cifar10", "tiny-imagenet")
     """Data sets; only the shapes of their images matter, nothing is downloaded."""
     batch_size: int = 256
@@ -44,15 +46,17 @@ class Combinations:
         from onelip.layers import get_method, list_methods
         from onelip.measurement import REFERENCE, Job, Workload
 
-        if not self.sizes or not self.datasets:
+        if self.sizes == () or not self.datasets:
             raise InvalidInputError("name at least one size and one data set")
+        if self.sizes is not None and self.width is not None:
+            raise InvalidInputError("pass either --sizes or --width, not both")
         keys = [get_method(name).key for name in self.methods] or [method.key for method in list_methods()]
         # A timing holds the reference's time already; elsewhere the reference is a row of its own.
         rows = keys if quantity == "time" else [REFERENCE, *keys]
         return [
-            Job(quantity, Workload(method, size, dataset, self.batch_size), device, predicted)
+            Job(quantity, Workload(method, size, dataset, self.batch_size, self.width), device, predicted)
             for dataset in dict.fromkeys(self.datasets)
-            for size in dict.fromkeys(self.sizes)
+            for size in dict.fromkeys(self.sizes or (None,))
             for method in dict.fromkeys(rows)
         ]
 
@@ -71,7 +75,7 @@ class Time:
 
     def run(self) -> int:
         """Measure and print."""
-        return self.combinations.measure("time", _device(self.device))
+        return self.combinations.measure("time", usable_device(self.device))
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Memory:
 
     def run(self) -> int:
         """Measure or predict, and print."""
-        device = "cpu" if self.predict else _device(self.device)
+        device = "cpu" if self.predict else usable_device(self.device)
         return self.combinations.measure("memory", device, self.predict)
 
 
@@ -123,7 +127,8 @@ class Measure:
         return self.quantity.run()
 
 
-def _device(name: str) -> str:
+def usable_device(name: str) -> str:
+    """The device of this name, "auto" resolved; refuses what this machine does not have."""
     import torch
 
     if name == "auto":
@@ -149,7 +154,7 @@ def _run(jobs: list[Job], runs_dir: Path) -> list[Outcome]:
         bar = progress.add_task("", total=len(jobs))
         for job in jobs:
             work = job.workload
-            progress.update(bar, description=f"{work.dataset} {work.size} {work.method}")
+            progress.update(bar, description=f"{work.dataset} {work.size_name} {work.method}")
             outcomes.append(run_job(job, runs_dir))
             progress.advance(bar)
     return outcomes

@@ -56,6 +56,10 @@ class LipschitzLayer(nn.Module, ABC):
         layers can then be transformed as one batch. `size` is the size that the core of the layer acts on.
         """
 
+    def choose_form(self, transformed: Transformed, size: Size | None) -> Transformed:
+        """The transformed parameters in the form that is cheapest to apply to an image of this size."""
+        return transformed
+
     @abstractmethod
     def apply_to(self, x: Tensor, transformed: Transformed) -> Tensor:
         """The input transformation: the output of the layer for x, given the transformed parameters."""
@@ -101,7 +105,7 @@ class LipschitzLayer(nn.Module, ABC):
         with _no_autocast(reference.device):
             double = self.evaluates_in_float64 and not self.training
             wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
-            transformed = self.transform_tensors(wide, size)
+            transformed = self.choose_form(self.transform_tensors(wide, size), size)
         return {name: tensor.to(reference.dtype) for name, tensor in transformed.items()}
 
     def transformed(self, input_size: Size | None = None) -> Transformed:

@@ -9,6 +9,7 @@ proven upper bound of a Gram iteration on the true torus, so that what is certif
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -75,13 +76,14 @@ class _PowerVectors(ParametrisedLayer):
         return transformed
 
 
-def residual_scale(norm: Tensor, channels: int) -> Tensor:
-    """2 / norm^2 for every hidden unit; a zero weight has no residual branch."""
+def normalised(weight: Tensor, norm: Tensor, channels: int) -> Transformed:
+    """sqrt(2) W / norm and the root sqrt(2) / norm for every hidden unit; a zero weight has no residual branch."""
     limits = torch.finfo(norm.dtype)
-    square = norm.square()
-    usable = (square > limits.tiny) & (square < limits.max)
-    scale = torch.where(usable, 2 / torch.where(usable, square, 1), 0)
-    return scale[..., None].expand(*scale.shape, channels)
+    usable = (norm > limits.tiny) & (norm < limits.max)
+    root = torch.where(usable, math.sqrt(2) / torch.where(usable, norm, 1), 0)
+    name = "kernel" if weight.dim() - root.dim() == 4 else "matrix"
+    shaped = root.reshape(root.shape + (1,) * (weight.dim() - root.dim()))
+    return {name: weight * shaped, "root": root[..., None].expand(*root.shape, channels)}
 
 
 class CPLConv2d(_PowerVectors, ResidualConv2d):
@@ -109,18 +111,18 @@ class CPLConv2d(_PowerVectors, ResidualConv2d):
         return sigma, vectors
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
-        """Kernel and 2 / ||W||^2: estimated in training, proven in evaluation."""
+        """sqrt(2) W / ||W||, the norm estimated in training and proven in evaluation."""
         assert size is not None
         kernel = tensors["weight"]
         if not self.training:
             norm = conv_norm_bound(kernel, size, self.padding_mode, GRAM_ITERATIONS)
-            return {"kernel": kernel, "scale": residual_scale(norm, self.core_out)}
+            return normalised(kernel, norm, self.core_out)
         divides = self.grid[0] % size[0] == 0 and self.grid[1] % size[1] == 0
         torus = size if divides else self.grid
         with torch.no_grad():
             sigma, vectors = self.iterate(tensors, torus, 1)
         norm = self._estimate(kernel, sigma, vectors, torus)
-        return {"kernel": kernel, "scale": residual_scale(norm, self.core_out), "power_vectors": vectors}
+        return {**normalised(kernel, norm, self.core_out), "power_vectors": vectors}
 
     def _estimate(self, kernel: Tensor, sigma: Tensor, vectors: Tensor, torus: Size) -> Tensor:
         """||K^(f) v_f|| at the frequency f where it is largest.
@@ -150,13 +152,13 @@ class CPLLinear(_PowerVectors, ResidualLinear):
         return power_iteration(tensors["weight"], tensors["power_vectors"], iterations)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
-        """Matrix and 2 / ||W||^2: estimated in training, proven in evaluation."""
+        """sqrt(2) W / ||W||, the norm estimated in training and proven in evaluation."""
         matrix = tensors["weight"]
         if not self.training:
             norm = gram_norm_bound(matrix, GRAM_ITERATIONS)
-            return {"matrix": matrix, "scale": residual_scale(norm, self.core_out)}
+            return normalised(matrix, norm, self.core_out)
         norm, vectors = self.iterate(tensors, self.grid, 1)
-        return {"matrix": matrix, "scale": residual_scale(norm, self.core_out), "power_vectors": vectors}
+        return {**normalised(matrix, norm, self.core_out), "power_vectors": vectors}
 
 
 METHOD = MethodInfo(

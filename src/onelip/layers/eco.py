@@ -15,25 +15,29 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.layers.base import Transformed
+from onelip.layers.convolution import channels_innermost
 from onelip.layers.fused import FusedLayer, frozen_conv
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import identity_or_orthogonal
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import MatrixLinear
-from onelip.layers.spectral_conv import add_bias, spectral_convolution, with_dft
-from onelip.linalg.fourier import Size, frequency_to_kernel, join_complex, torus_matrices
+from onelip.layers.spectral_conv import spectral_convolution, with_dft
+from onelip.linalg.fourier import Size, frequency_to_kernel, join_complex, split_complex, torus_matrices
 from onelip.linalg.polar import polar_factor
 
 
-def dilated_convolution(x: Tensor, transformed: Mapping[str, Tensor], side: int) -> Tensor:
-    """The k x k convolution on every residue class of pixels: dilation n / k on a torus that k divides."""
+def dilated_convolution(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None, side: int) -> Tensor:
+    """The k x k convolution on every residue class of pixels: dilation n / k on a torus that k divides.
+
+    One copy puts the classes in the layout of the DFT, (k, k, classes, channels), and one brings them back.
+    """
     batch, channels, height, width = x.shape
-    x = F.pad(x, (0, -width % side, 0, -height % side))
+    x = F.pad(channels_innermost(x), (0, -width % side, 0, -height % side))
     rows, columns = x.shape[-2] // side, x.shape[-1] // side
-    classes = x.reshape(batch, channels, side, rows, side, columns).permute(0, 3, 5, 1, 2, 4)
-    y = spectral_convolution(classes.reshape(-1, channels, side, side), transformed)
-    y = y.unflatten(0, (batch, rows, columns)).permute(0, 3, 4, 1, 5, 2)
-    return y.flatten(4, 5).flatten(2, 3)[..., :height, :width]
+    classes = x.reshape(batch, channels, side, rows, side, columns).permute(2, 4, 0, 3, 5, 1)
+    y = spectral_convolution(classes.reshape(side, side, -1, channels).permute(2, 3, 0, 1), transformed, bias)
+    y = y.unflatten(0, (batch, rows, columns)).permute(0, 4, 1, 5, 2, 3)  # (batch, side, rows, side, columns, channels)
+    return y.flatten(3, 4).flatten(1, 2).permute(0, 3, 1, 2)[..., :height, :width]
 
 
 class ECOConv2d(LipschitzConv2d):
@@ -47,11 +51,12 @@ class ECOConv2d(LipschitzConv2d):
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Polar factors at the k x k frequencies."""
-        return with_dft(polar_factor(torus_matrices(tensors["weight"], self.kernel_size)), self.kernel_size)
+        matrices = polar_factor(torus_matrices(tensors["weight"], self.kernel_size))
+        return with_dft(split_complex(matrices), self.kernel_size)
 
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
         """The dilated convolution by residue classes."""
-        return add_bias(dilated_convolution(x, transformed, self.kernel_size[0]), self.bias)
+        return dilated_convolution(x, transformed, self.bias, self.kernel_size[0])
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A plain dilated convolution where the size is told and k divides it, else the same as here."""
@@ -72,7 +77,7 @@ class FusedECOConv2d(FusedLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """The dilated convolution by residue classes."""
-        return add_bias(dilated_convolution(x, self.tensors(), self.side), self.bias)
+        return dilated_convolution(x, self.tensors(), self.bias, self.side)
 
 
 class ECOLinear(MatrixLinear):

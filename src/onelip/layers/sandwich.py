@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.layers.base import Transformed
+from onelip.layers.convolution import same_convolution
 from onelip.layers.fused import FusedLayer
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import centre_tap, initialise
@@ -64,14 +65,14 @@ class _Sandwich(ParametrisedLayer):
 def sandwich_convolution(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None) -> Tensor:
     """The layer on the torus of its parameters, where smaller images are embedded; 1 x 1 kernels need no torus."""
     if "dft_rows" not in transformed:
-        return F.conv2d(F.relu(F.conv2d(x, transformed["inner"], bias)), transformed["outer"])
+        hidden = F.relu(same_convolution(x, transformed["inner"], bias, "circular"))
+        return same_convolution(hidden, transformed["outer"], None, "circular")
     height, width = x.shape[-2:]
     torus = image_size(transformed, (1, 1))
     if torus != (height, width):
         x = F.pad(x, (0, torus[1] - width, 0, torus[0] - height))
     dft = {"dft_rows": transformed["dft_rows"], "dft_columns": transformed["dft_columns"]}
-    hidden = spectral_convolution(x, {"matrices": transformed["inner"], **dft})
-    hidden = F.relu(hidden if bias is None else hidden + bias[:, None, None])
+    hidden = F.relu(spectral_convolution(x, {"matrices": transformed["inner"], **dft}, bias))
     return spectral_convolution(hidden, {"matrices": transformed["outer"], **dft})[..., :height, :width]
 
 
@@ -100,7 +101,7 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
             return {"outer": outer[..., None, None], "inner": inner[..., None, None]}
         torus = torus_size(size, self.kernel_size, self.padding_mode)
         outer, inner = halves(torus_matrices(tensors["weight"], torus), self.core_out)
-        transformed = with_dft(outer, torus)
+        transformed = with_dft(split_complex(outer), torus)
         return {"outer": transformed.pop("matrices"), "inner": split_complex(inner), **transformed}
 
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:

@@ -105,7 +105,9 @@ class ParametrisedLayer(LipschitzLayer):
     def _detached(self, input_size: Size | None) -> Transformed:
         """Detached copies of the transformed parameters, for the size given or the only one evaluated so far."""
         only_size = input_size is None and len(self._cache) == 1
-        size = next(iter(self._cache)) if only_size else self.core_size(input_size)
+        return self._detached_core(next(iter(self._cache)) if only_size else self.core_size(input_size))
+
+    def _detached_core(self, size: Size | None) -> Transformed:
         with torch.no_grad():
             transformed = self._transform_core(size)
         return {name: tensor.detach().clone() for name, tensor in transformed.items()}

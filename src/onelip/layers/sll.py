@@ -7,6 +7,7 @@ P = W Q^(-1). Because ||P D|| <= 1, W Q^(-2) D^2 W^T = (P D)(P D)^T <= I, and th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from onelip.layers.base import Transformed
+from onelip.layers.convolution import adjoint_kernel
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.residual import ResidualConv2d, ResidualLinear
 from onelip.layers.shapes import ParametrisedLayer
-from onelip.layers.spatial import adjoint_kernel
 from onelip.linalg.fourier import Size
 from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
 
@@ -25,7 +26,7 @@ LARGEST_LOG_Q = 12.0
 """Beyond e^12 a ratio of two entries of Q loses all digits of float32; the clamp keeps Q and 1/Q finite."""
 
 LARGEST_RATIO = 1e18
-"""Largest D / Q: its square is still a float32, and a smaller one can only shrink the residual branch."""
+"""Largest D / Q: a finite float32, and a smaller one can only shrink the residual branch."""
 
 
 class _LearnableDiagonal(ParametrisedLayer):
@@ -47,9 +48,9 @@ def inverse_diagonal(q: Tensor) -> Tensor:
     return torch.exp(-q.clamp(-LARGEST_LOG_Q, LARGEST_LOG_Q))
 
 
-def residual_scale(aol: Tensor, inverse: Tensor) -> Tensor:
-    """2 Q^(-2) D^2."""
-    return 2 * (aol * inverse).clamp(max=LARGEST_RATIO) ** 2
+def residual_root(aol: Tensor, inverse: Tensor) -> Tensor:
+    """sqrt(2) D / Q."""
+    return math.sqrt(2) * (aol * inverse).clamp(max=LARGEST_RATIO)
 
 
 class SLLConv2d(_LearnableDiagonal, ResidualConv2d):
@@ -59,7 +60,8 @@ class SLLConv2d(_LearnableDiagonal, ResidualConv2d):
         """AOL on W Q^(-1), whose input channels are the hidden units."""
         kernel, inverse = tensors["weight"], inverse_diagonal(tensors["q"])
         scaled = adjoint_kernel(kernel * inverse[..., :, None, None, None])
-        return {"kernel": kernel, "scale": residual_scale(aol_kernel_scale(scaled), inverse)}
+        root = residual_root(aol_kernel_scale(scaled), inverse)
+        return {"kernel": kernel * root[..., :, None, None, None], "root": root}
 
 
 class SLLLinear(_LearnableDiagonal, ResidualLinear):
@@ -69,7 +71,8 @@ class SLLLinear(_LearnableDiagonal, ResidualLinear):
         """AOL on W Q^(-1), whose columns are the hidden units."""
         matrix, inverse = tensors["weight"], inverse_diagonal(tensors["q"])
         scaled = (matrix * inverse[..., :, None]).mT
-        return {"matrix": matrix, "scale": residual_scale(aol_scale(scaled), inverse)}
+        root = residual_root(aol_scale(scaled), inverse)
+        return {"matrix": matrix * root[..., :, None], "root": root}
 
 
 METHOD = MethodInfo(

@@ -21,11 +21,12 @@ from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
 from onelip.layers.base import Transformed
+from onelip.layers.convolution import same_convolution
 from onelip.layers.fused import FusedLayer, PaddingMode
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.shapes import ConvOptions
-from onelip.layers.spatial import MatrixLinear, same_convolution
-from onelip.layers.spectral_conv import SpectralConv2d, add_bias
+from onelip.layers.spatial import MatrixLinear
+from onelip.layers.spectral_conv import SpectralConv2d
 from onelip.linalg.fourier import Size
 from onelip.linalg.orthogonal import skew_exponential, skew_kernel
 from onelip.linalg.spectral import gram_norm_bound
@@ -52,6 +53,10 @@ def exponential_series(x: Tensor, kernel: Tensor, terms: int, padding_mode: Padd
         power = same_convolution(power, kernel, None, padding_mode) / index
         total = total + power
     return total
+
+
+def _add_bias(y_bchw: Tensor, bias: Tensor | None) -> Tensor:
+    return y_bchw if bias is None else y_bchw + bias[:, None, None]
 
 
 class SOCConv2d(SpectralConv2d):
@@ -125,7 +130,7 @@ class SOCConv2d(SpectralConv2d):
         x = F.pad(x, (0, 0, 0, 0, 0, self.width - self.core_in))
         terms = self.train_terms if self.training else self.eval_terms
         y = exponential_series(x, transformed["generator"], terms, self.padding_mode)
-        return add_bias(y[:, : self.core_out], self.bias)
+        return _add_bias(y[:, : self.core_out], self.bias)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """The same with fixed matrices or a fixed kernel."""
@@ -158,7 +163,7 @@ class FusedSOCConv2d(FusedLayer):
         kernel = self.get_parameter("generator")
         x = F.pad(x, (0, 0, 0, 0, 0, kernel.shape[1] - x.shape[1]))
         y = exponential_series(x, kernel, self.terms, self.padding_mode)
-        return add_bias(y[:, : self.channels], self.bias)
+        return _add_bias(y[:, : self.channels], self.bias)
 
 
 class SOCLinear(MatrixLinear):

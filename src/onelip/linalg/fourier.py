@@ -13,7 +13,8 @@ inverse is then its transpose, and no rounding of a scale can make a layer expan
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -63,12 +64,37 @@ def _cos_sin(angles: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(cos.abs() < 1e-15, 0.0, cos), torch.where(sin.abs() < 1e-15, 0.0, sin)
 
 
+_Constants = TypeVar("_Constants")
+_kept: dict[tuple[Any, ...], Any] = {}
+_MOST_KEPT = 64
+
+
+def _keep(key: tuple[Any, ...], make: Callable[[], _Constants]) -> _Constants:
+    """Constant matrices, made once per size: making them takes longer than using them on small networks.
+
+    Compilers make them anew (they fold constants themselves); in inference mode they are made as normal tensors, which
+    training can use later.
+    """
+    if torch.compiler.is_compiling():
+        return make()
+    if key not in _kept:
+        while len(_kept) >= _MOST_KEPT:
+            _kept.pop(next(iter(_kept)))
+        with torch.inference_mode(False), torch.no_grad():
+            _kept[key] = make()
+    return _kept[key]
+
+
 def real_dft(size: Size, dtype: torch.dtype, device: torch.device | None = None) -> RealDFT:
-    """The matrices of the isometric real DFT on an h x w torus.
+    """The matrices of the isometric real DFT on an h x w torus; do not write to them.
 
     Columns that stand for two conjugate frequencies carry a factor sqrt(2), so that the half spectrum holds
     all of the energy.
     """
+    return _keep(("dft", size, dtype, device), lambda: _make_dft(size, dtype, device))
+
+
+def _make_dft(size: Size, dtype: torch.dtype, device: torch.device | None) -> RealDFT:
     height, width = size
     kept = half_width(width)
     angles = _phases(width, kept, device)
@@ -108,18 +134,59 @@ def from_frequency(y: Tensor, size: Size, dft: RealDFT) -> Tensor:
     return y_hwn.reshape(height, width, batch, channels).permute(2, 3, 0, 1)
 
 
-def multiply_frequencies(x: Tensor, matrices: Tensor) -> Tensor:
+def multiply_frequencies(x: Tensor, matrices: Tensor, bias: Tensor | None = None) -> Tensor:
     """Product per frequency in real arithmetic: x (p, f, b, i) times matrices (p, f, i, o), complex for p = 2.
 
-    `matrices` are the transposed K^(f), so that a row of x meets them from the left.
+    `matrices` are the transposed K^(f), so that a row of x meets them from the left. `bias` (o,) is added at the
+    frequency 0: that is a constant image.
     """
-    if len(matrices) == 1:
-        return torch.bmm(x[0], matrices[0])[None]
-    real, imag = x.unbind(0)
-    m_real, m_imag = matrices.unbind(0)
-    y_real = torch.baddbmm(torch.bmm(real, m_real), imag, m_imag, alpha=-1)
-    y_imag = torch.baddbmm(torch.bmm(real, m_imag), imag, m_real)
-    return torch.stack([y_real, y_imag])
+    matrices = matrices.to(x.dtype)  # under autocast x has the narrow type
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return _plain_product(x, matrices, bias)
+    return _FrequencyProduct.apply(x, matrices, bias)  # pyright: ignore[reportReturnType]
+
+
+def _plain_product(x: Tensor, matrices: Tensor, bias: Tensor | None) -> Tensor:
+    """The definition, for compilers and torch.func."""
+    parts = [torch.bmm(x[0], matrices[0])]
+    if len(matrices) == 2:
+        parts = [parts[0] - torch.bmm(x[1], matrices[1]), torch.bmm(x[0], matrices[1]) + torch.bmm(x[1], matrices[0])]
+    if bias is not None:
+        parts[0] = torch.cat([parts[0][:1] + bias.to(x.dtype), parts[0][1:]])
+    return torch.stack(parts)
+
+
+class _FrequencyProduct(torch.autograd.Function):
+    """Writes both parts into one tensor: what autograd makes of the definition copies all images twice more."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrices: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, matrices)
+        y = x.new_empty((*x.shape[:-1], matrices.shape[-1]))
+        torch.bmm(x[0], matrices[0], out=y[0])
+        if len(matrices) == 2:
+            y[0].baddbmm_(x[1], matrices[1], alpha=-1)
+            torch.bmm(x[0], matrices[1], out=y[1])
+            y[1].baddbmm_(x[1], matrices[0])
+        if bias is not None:
+            y[0, 0].add_(bias)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (x, matrices), g = ctx.saved_tensors, gradients[0]
+        to_x, to_matrices, to_bias = ctx.needs_input_grad
+        return (
+            multiply_frequencies(g, adjoint_parts(matrices)) if to_x else None,
+            multiply_frequencies(adjoint_parts(x), g) if to_matrices else None,
+            g[0, 0].sum(0) if to_bias else None,
+        )
+
+
+def adjoint_parts(matrices: Tensor) -> Tensor:
+    """M^H for a batch of matrices M as real and imaginary parts (p, f, i, o)."""
+    transposed = matrices.mT
+    return transposed if len(matrices) == 1 else torch.stack([transposed[0], -transposed[1]])
 
 
 def split_complex(matrices: Tensor) -> Tensor:
@@ -143,17 +210,35 @@ def kernel_to_frequency(kernel: Tensor, size: Size) -> Tensor:
     Kernels larger than the torus wrap around, as the circular convolution does.
     """
     height, width = size
-    kernel_height, kernel_width = kernel.shape[-2:]
-    rows = _offset_phases(height, height, kernel_height, kernel.device)
-    columns = _offset_phases(width, half_width(width), kernel_width, kernel.device)
-    angles = (rows[:, None, :, None] + columns[None, :, None, :]).flatten(2).flatten(0, 1)
+    cos, sin = _kernel_phases(size, kernel)
     lead = kernel.shape[:-4]
-    out_channels, in_channels = kernel.shape[-4:-2]
+    out_channels, in_channels, kernel_height, kernel_width = kernel.shape[-4:]
     taps = kernel.movedim((-2, -1), (-4, -3)).reshape(*lead, kernel_height * kernel_width, -1)
-    cos, sin = _cos_sin(angles)
-    real, imag = torch.matmul(cos.to(kernel.dtype), taps), torch.matmul(sin.to(kernel.dtype), taps)
     shape = (*lead, height, half_width(width), out_channels, in_channels)
-    return torch.complex(real, imag).reshape(shape)
+    return torch.complex(torch.matmul(cos, taps), torch.matmul(sin, taps)).reshape(shape)
+
+
+def kernel_to_parts(kernel: Tensor, size: Size) -> Tensor:
+    """`split_complex` of `torus_matrices` in one real product: (..., o, i, kh, kw) to (..., p, h * w', i, o)."""
+    cos, sin = _kernel_phases(size, kernel)
+    phases = cos if is_real(size) else torch.cat([cos, sin])
+    taps = kernel.flatten(-2).movedim((-1, -2, -3), (-3, -2, -1))  # (..., taps, i, o)
+    parts = torch.matmul(phases, taps.flatten(-2))
+    return parts.unflatten(-1, taps.shape[-2:]).unflatten(-3, (-1, size[0] * half_width(size[1])))
+
+
+def _kernel_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
+    """Real and imaginary parts of e^(2 pi i f (d - k//2) / n), each (frequencies, taps)."""
+    taps, dtype, device = tuple(kernel.shape[-2:]), kernel.dtype, kernel.device
+
+    def make() -> tuple[Tensor, Tensor]:
+        rows = _offset_phases(size[0], size[0], taps[0], device)
+        columns = _offset_phases(size[1], half_width(size[1]), taps[1], device)
+        angles = (rows[:, None, :, None] + columns[None, :, None, :]).flatten(2).flatten(0, 1)
+        cos, sin = _cos_sin(angles)
+        return cos.to(dtype), sin.to(dtype)
+
+    return _keep(("kernel", size, taps, dtype, device), make)
 
 
 def torus_matrices(kernel: Tensor, size: Size) -> Tensor:

@@ -33,8 +33,8 @@ def print_outcomes(quantity: Quantity, outcomes: list[Outcome], runs_dir: Path) 
     """Print all tables, and where the records are."""
     console = Console(markup=False, highlight=False)
     works = [outcome.job.workload for outcome in outcomes]
-    for dataset, size in dict.fromkeys((work.dataset, work.size) for work in works):
-        group = [o for o in outcomes if (o.job.workload.dataset, o.job.workload.size) == (dataset, size)]
+    for dataset, size in dict.fromkeys((work.dataset, work.size_name) for work in works):
+        group = [o for o in outcomes if (o.job.workload.dataset, o.job.workload.size_name) == (dataset, size)]
         console.print(_table(quantity, group, f"ConvNet {size}, {dataset}, batch {group[0].job.workload.batch_size}"))
     console.print(_NOTES[quantity])
     old = sum(not outcome.is_new for outcome in outcomes)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onelip.convnet_config import ConvNetConfig
 from onelip.data import DatasetInfo, get_dataset
 from onelip.errors import InvalidInputError
 from onelip.measurement.reference import WIDTHS, ReferenceConvNet
@@ -24,17 +25,32 @@ _LEARNING_RATE = 1e-4  # has no influence on time or memory; small, so that rand
 
 @dataclass(frozen=True)
 class Workload:
-    """A network, a data set and a batch size. `method` is a method's key or "reference"."""
+    """A network, a data set and a batch size. `method` is a method's key or "reference".
+
+    The network has one of the paper's sizes (XS if nothing is said) or, with `width`, so many channels after its
+    first layer; `size` is then None.
+    """
 
     method: str
-    size: str = "XS"
+    size: str | None = None
     dataset: str = "cifar10"
     batch_size: int = 256
+    width: int | None = None
 
     def __post_init__(self) -> None:
-        if self.size not in SIZES:
-            raise InvalidInputError(f"there is no size {self.size!r}, use one of {', '.join(SIZES)}")
-        get_dataset(self.dataset)  # refuses unknown names
+        data = get_dataset(self.dataset)  # refuses unknown names
+        if self.width is None:
+            object.__setattr__(self, "size", "XS" if self.size is None else self.size)
+            if self.size not in SIZES:
+                raise InvalidInputError(f"there is no size {self.size!r}, use one of {', '.join(SIZES)}")
+        else:  # refuses a size beside the width, and widths that no network has; the reference has the same limits
+            ConvNetConfig(
+                method="standard",
+                size=self.size,
+                num_classes=data.num_classes,
+                input_size=data.image_size,
+                width=self.width,
+            )
         if self.batch_size < 1:
             raise InvalidInputError(f"the batch size must be positive, not {self.batch_size}")
 
@@ -46,16 +62,25 @@ class Workload:
     @property
     def reference(self) -> Workload:
         """The same work for the plain network."""
-        return Workload(REFERENCE, self.size, self.dataset, self.batch_size)
+        return replace(self, method=REFERENCE)
+
+    @property
+    def size_name(self) -> str:
+        """XS, S, M or L, or w8 for a width of 8."""
+        return f"w{self.width}" if self.size is None else self.size
 
 
 def build_network(workload: Workload, device: torch.device | None = None) -> nn.Module:
     """The network of a workload in training mode."""
     data = workload.data
     if workload.method == REFERENCE:
-        model: nn.Module = ReferenceConvNet(workload.size, data.num_classes, data.image_size)
+        model: nn.Module = ReferenceConvNet(
+            workload.size or "XS", data.num_classes, data.image_size, width=workload.width
+        )
     else:
-        model = ConvNet(workload.method, workload.size, data.num_classes, input_size=data.image_size)
+        model = ConvNet(
+            workload.method, workload.size, data.num_classes, input_size=data.image_size, width=workload.width
+        )
     return model if device is None else model.to(device)
 
 

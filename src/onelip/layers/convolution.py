@@ -1,0 +1,142 @@
+"""Convolutions that keep height and width, and what can be made of them, as fast as the machine allows.
+
+On CPUs the channels of a pixel lie side by side (torch's channels_last): padding then copies whole pixels, and the
+convolution itself takes two thirds of the time. Elsewhere the layout is the caller's. The gradient with respect to
+the input is the convolution of the gradient with the adjoint kernel, on images of the same size: differentiating
+through the padding, as autograd does, computes (n + 2)^2 pixels and then folds them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onelip.layers.fused import PaddingMode
+
+
+def adjoint_kernel(kernel: Tensor) -> Tensor:
+    """Kernel of the transposed convolution, for either padding: channels swapped, taps reversed."""
+    return kernel.transpose(-4, -3).flip(-2, -1)
+
+
+def same_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
+    """Convolution with an odd kernel that keeps height and width."""
+    if _is_traced():
+        return _convolve(x, kernel, bias, padding_mode)
+    x, kernel, bias = _autocast(x, kernel, bias)
+    return _SameConvolution.apply(channels_innermost(x), kernel, bias, padding_mode)  # pyright: ignore[reportReturnType]
+
+
+def residual_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
+    """x - W^T relu(W x + b) with a convolution W."""
+    if _is_traced():
+        hidden = F.relu(_convolve(x, kernel, bias, padding_mode))
+        return x - _convolve(hidden, adjoint_kernel(kernel), None, padding_mode)
+    x, kernel, bias = _autocast(x, kernel, bias)
+    return _ResidualConvolution.apply(channels_innermost(x), kernel, bias, padding_mode)  # pyright: ignore[reportReturnType]
+
+
+def channels_innermost(x: Tensor) -> Tensor:
+    """The image as CPUs want it; on other devices as it is."""
+    return x.contiguous(memory_format=torch.channels_last) if x.device.type in ("cpu", "meta") else x
+
+
+def circular_pad(x: Tensor, pad: int) -> Tensor:
+    """Periodic padding by `pad` on all sides, also where the image is smaller than that; one copy of the image."""
+    if pad == 0:
+        return x
+    height, width = x.shape[-2:]
+    rows = torch.arange(-pad, height + pad, device=x.device).remainder_(height)
+    columns = torch.arange(-pad, width + pad, device=x.device).remainder_(width)
+    places = (rows[:, None] * width + columns).flatten()
+    padded = height + 2 * pad, width + 2 * pad
+    if x.stride(1) == 1:
+        return x.permute(0, 2, 3, 1).flatten(1, 2).index_select(1, places).unflatten(1, padded).permute(0, 3, 1, 2)
+    return x.flatten(2).index_select(2, places).unflatten(2, padded)
+
+
+def _is_traced() -> bool:
+    """Compilers and torch.func take the plain operations: the former fuse them, the latter differentiate them."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
+def _autocast(x: Tensor, kernel: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """In the type of autocast, where it is on: inside an autograd function it would only reach the forward pass."""
+    device = x.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
+        return x, kernel, bias
+    dtype = torch.get_autocast_dtype(device)
+    return x.to(dtype), kernel.to(dtype), None if bias is None else bias.to(dtype)
+
+
+def _convolve(x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
+    pad = kernel.shape[-1] // 2
+    if padding_mode == "zeros":
+        return F.conv2d(x, kernel, bias, padding=pad)
+    return F.conv2d(circular_pad(x, pad), kernel, bias)
+
+
+def _kernel_gradient(x: Tensor, gradient: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
+    """Gradient of <gradient, K * x> with respect to the kernel K."""
+    pad = kernel.shape[-1] // 2
+    zeros = [pad, pad] if padding_mode == "zeros" else [0, 0]
+    x = x if padding_mode == "zeros" else circular_pad(x, pad)
+    options = None, [1, 1], zeros, [1, 1], False, [0, 0], 1, [False, True, False]
+    return torch.ops.aten.convolution_backward(gradient, x, kernel, *options)[1]
+
+
+class _SameConvolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
+        ctx.save_for_backward(x, kernel)
+        ctx.padding_mode = padding_mode
+        return _convolve(x, kernel, bias, padding_mode)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (x, kernel), mode = ctx.saved_tensors, ctx.padding_mode
+        g = channels_innermost(gradients[0])
+        to_input, to_kernel, to_bias, _ = ctx.needs_input_grad
+        return (
+            _convolve(g, adjoint_kernel(kernel), None, mode) if to_input else None,
+            _kernel_gradient(x, g, kernel, mode) if to_kernel else None,
+            g.sum((0, 2, 3)) if to_bias else None,
+            None,
+        )
+
+
+class _ResidualConvolution(torch.autograd.Function):
+    """y = x - W^T h with h = relu(W x + b).
+
+    With u = D W g, D the slopes of relu: the gradients are g - W^T u for x, and minus those of <u, W x> and
+    <h, W g> for W. Two images are kept, x and h, of which h is computed anew where a second derivative is wanted.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
+        hidden = _convolve(x, kernel, bias, padding_mode).relu_()
+        ctx.save_for_backward(x, kernel, bias, hidden)
+        ctx.padding_mode = padding_mode
+        branch = _convolve(hidden, adjoint_kernel(kernel), None, padding_mode)
+        return torch.sub(x, branch, out=branch)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (x, kernel, bias, hidden), mode = ctx.saved_tensors, ctx.padding_mode
+        if torch.is_grad_enabled():
+            hidden = F.relu(_convolve(x, kernel, bias, mode))
+        g = channels_innermost(gradients[0])
+        inner = _convolve(g, kernel, None, mode) * (hidden > 0)
+        to_input, to_kernel, to_bias, _ = ctx.needs_input_grad
+        kernel_gradient = None
+        if to_kernel:
+            kernel_gradient = -_kernel_gradient(x, inner, kernel, mode) - _kernel_gradient(g, hidden, kernel, mode)
+        return (
+            g - _convolve(inner, adjoint_kernel(kernel), None, mode) if to_input else None,
+            kernel_gradient,
+            -inner.sum((0, 2, 3)) if to_bias else None,
+            None,
+        )
