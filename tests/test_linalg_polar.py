@@ -174,6 +174,7 @@ def test_batches_are_independent(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("iteration", "shape", "dtype"),
     [
+        ("eigh", (2, 8, 5), torch.complex64),
         ("minimax", (2, 8, 5), torch.complex128),
         ("newton", (2, 5, 8), torch.float64),
         ("bjorck", (2, 6, 6), torch.float64),
@@ -266,3 +267,50 @@ def test_quintic_schedule_contracts_to_one() -> None:
         assert x.max() < 2
     assert np.abs(x[1000:] - 1).max() < 1e-3
     assert x.max() < 1 + 1e-3
+
+
+SINGLE = [torch.float32, torch.complex64]
+
+
+@pytest.mark.parametrize("dtype", SINGLE)
+@pytest.mark.parametrize("shape", [(24, 24), (40, 24), (24, 70)])
+def test_eigh_is_the_default_in_float32_and_accurate(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    torch.manual_seed(10)
+    values = torch.logspace(0, -3, 24, dtype=torch.float64)
+    matrix, expected = _with_singular_values(shape, values, dtype)
+    actual = polar_factor(matrix)
+    assert torch.equal(actual, polar_factor(matrix, iteration="eigh"))
+    assert (actual.to(expected.dtype) - expected).abs().max() < 500 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", SINGLE)
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-12, 1.0, 1e12, 1e30])
+def test_eigh_never_exceeds_one(dtype: torch.dtype, scale: float) -> None:
+    torch.manual_seed(11)
+    spectra = [torch.logspace(0, -40, 16), torch.tensor([1.0] * 8 + [1e-7] * 8), torch.eye(16)[0], torch.ones(16)]
+    for values in spectra:
+        for shape in ((16, 16), (30, 16)):
+            matrix = (scale * _with_singular_values(shape, values.double(), dtype)[0]).requires_grad_()
+            actual = polar_factor(matrix, iteration="eigh")
+            assert _norm(actual.detach()) <= 1 + _tolerance(dtype)
+            actual.abs().sum().backward()
+            assert matrix.grad is not None
+            assert torch.isfinite(torch.view_as_real(matrix.grad) if dtype.is_complex else matrix.grad).all()
+
+
+@pytest.mark.parametrize("dtype", SINGLE)
+@pytest.mark.parametrize("shape", [(2, 5, 5), (7, 4), (4, 7)])
+def test_eigh_has_the_gradient_of_the_iteration(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(12)
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    matrix, cotangent = torch.randn(shape, dtype=wide), torch.randn(shape, dtype=wide)
+    gradients = []
+    for given in (matrix.to(dtype), matrix):
+        leaf = given.clone().requires_grad_()
+        gradients.append(torch.autograd.grad(polar_factor(leaf), leaf, cotangent.to(given.dtype))[0])
+    torch.testing.assert_close(gradients[0].to(wide), gradients[1], rtol=1e-4, atol=1e-4)
+
+
+def test_eigh_is_refused_in_float64() -> None:
+    with pytest.raises(InvalidInputError, match="float32"):
+        polar_factor(torch.eye(2, dtype=torch.float64), iteration="eigh")

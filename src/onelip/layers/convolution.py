@@ -72,20 +72,27 @@ def _autocast(x: Tensor, kernel: Tensor, bias: Tensor | None) -> tuple[Tensor, T
     return x.to(dtype), kernel.to(dtype), None if bias is None else bias.to(dtype)
 
 
+def _padded(x: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
+    return circular_pad(x, kernel.shape[-1] // 2) if padding_mode == "circular" else x
+
+
+def _zeros(kernel: Tensor, padding_mode: PaddingMode) -> int:
+    return kernel.shape[-1] // 2 if padding_mode == "zeros" else 0
+
+
 def _convolve(x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
-    pad = kernel.shape[-1] // 2
-    if padding_mode == "zeros":
-        return F.conv2d(x, kernel, bias, padding=pad)
-    return F.conv2d(circular_pad(x, pad), kernel, bias)
+    return _convolve_padded(_padded(x, kernel, padding_mode), kernel, bias, padding_mode)
 
 
-def _kernel_gradient(x: Tensor, gradient: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
-    """Gradient of <gradient, K * x> with respect to the kernel K."""
-    pad = kernel.shape[-1] // 2
-    zeros = [pad, pad] if padding_mode == "zeros" else [0, 0]
-    x = x if padding_mode == "zeros" else circular_pad(x, pad)
+def _convolve_padded(padded: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
+    return F.conv2d(padded, kernel, bias, padding=_zeros(kernel, padding_mode))
+
+
+def _kernel_gradient(padded: Tensor, gradient: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
+    """Gradient of <gradient, K * x> with respect to the kernel K, for the `_padded` x."""
+    zeros = [_zeros(kernel, padding_mode)] * 2
     options = None, [1, 1], zeros, [1, 1], False, [0, 0], 1, [False, True, False]
-    return torch.ops.aten.convolution_backward(gradient, x, kernel, *options)[1]
+    return torch.ops.aten.convolution_backward(gradient, padded, kernel, *options)[1]
 
 
 class _SameConvolution(torch.autograd.Function):
@@ -102,7 +109,7 @@ class _SameConvolution(torch.autograd.Function):
         to_input, to_kernel, to_bias, _ = ctx.needs_input_grad
         return (
             _convolve(g, adjoint_kernel(kernel), None, mode) if to_input else None,
-            _kernel_gradient(x, g, kernel, mode) if to_kernel else None,
+            _kernel_gradient(_padded(x, kernel, mode), g, kernel, mode) if to_kernel else None,
             g.sum((0, 2, 3)) if to_bias else None,
             None,
         )
@@ -129,11 +136,13 @@ class _ResidualConvolution(torch.autograd.Function):
         if torch.is_grad_enabled():
             hidden = F.relu(_convolve(x, kernel, bias, mode))
         g = channels_innermost(gradients[0])
-        inner = _convolve(g, kernel, None, mode) * (hidden > 0)
+        padded = _padded(g, kernel, mode)
+        inner = torch.ops.aten.threshold_backward(_convolve_padded(padded, kernel, None, mode), hidden, 0)
         to_input, to_kernel, to_bias, _ = ctx.needs_input_grad
         kernel_gradient = None
         if to_kernel:
-            kernel_gradient = -_kernel_gradient(x, inner, kernel, mode) - _kernel_gradient(g, hidden, kernel, mode)
+            there = _kernel_gradient(_padded(x, kernel, mode), inner, kernel, mode)
+            kernel_gradient = -(there + _kernel_gradient(padded, hidden, kernel, mode))
         return (
             g - _convolve(inner, adjoint_kernel(kernel), None, mode) if to_input else None,
             kernel_gradient,

@@ -24,7 +24,7 @@ from onelip.layers.spectral_conv import (
     image_size,
     spectral_convolution,
 )
-from onelip.linalg.fourier import Size, adjoint_parts
+from onelip.linalg.fourier import Size
 
 
 def start_like_sll(layer: ParametrisedLayer) -> None:
@@ -47,8 +47,7 @@ def apply_residual(
     if "kernel" in transformed:
         return residual_convolution(x, transformed["kernel"], bias, padding_mode)
     hidden = F.relu(spectral_convolution(x, transformed, bias))
-    back = {**transformed, "matrices": adjoint_parts(transformed["matrices"])}
-    return x - spectral_convolution(hidden, back)
+    return x - spectral_convolution(hidden, transformed, adjoint=True)
 
 
 def scaled_bias(bias: Tensor | None, root: Tensor) -> Tensor | None:

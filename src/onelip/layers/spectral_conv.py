@@ -56,15 +56,20 @@ def with_dft(split: Tensor, size: Size) -> Transformed:
     }
 
 
-def spectral_convolution(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None = None) -> Tensor:
-    """x -> F^T M F x + b on the torus of the transformed parameters; smaller images are embedded and cropped."""
+def spectral_convolution(
+    x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None = None, *, adjoint: bool = False
+) -> Tensor:
+    """x -> F^T M F x + b on the torus of the transformed parameters, or its transpose F^T M^H F x.
+
+    Smaller images are embedded in the torus and cropped.
+    """
     dft = RealDFT(transformed["dft_columns"], transformed["dft_rows"])
     height, width = x.shape[-2:]
     torus = torus_of(dft)
     x = F.pad(x, (0, torus[1] - width, 0, torus[0] - height)) if torus != (height, width) else x
     # A constant image b is b sqrt(h w) at the frequency 0.
     constant = None if bias is None else bias * math.sqrt(math.prod(torus))
-    y = multiply_frequencies(to_frequency(x, dft), transformed["matrices"], constant)
+    y = multiply_frequencies(to_frequency(x, dft), transformed["matrices"], constant, adjoint)
     y = from_frequency(y, torus, dft)
     return y[..., :height, :width] if torus != (height, width) else y
 

@@ -134,59 +134,63 @@ def from_frequency(y: Tensor, size: Size, dft: RealDFT) -> Tensor:
     return y_hwn.reshape(height, width, batch, channels).permute(2, 3, 0, 1)
 
 
-def multiply_frequencies(x: Tensor, matrices: Tensor, bias: Tensor | None = None) -> Tensor:
+def multiply_frequencies(x: Tensor, matrices: Tensor, bias: Tensor | None = None, adjoint: bool = False) -> Tensor:
     """Product per frequency in real arithmetic: x (p, f, b, i) times matrices (p, f, i, o), complex for p = 2.
 
-    `matrices` are the transposed K^(f), so that a row of x meets them from the left. `bias` (o,) is added at the
-    frequency 0: that is a constant image.
+    `matrices` are the transposed K^(f), so that a row of x meets them from the left; `adjoint` multiplies by their
+    conjugate transposes instead. `bias` (o,) is added at the frequency 0: that is a constant image.
     """
     matrices = matrices.to(x.dtype)  # under autocast x has the narrow type
+    matrices = matrices.mT if adjoint else matrices
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return _plain_product(x, matrices, bias)
-    return _FrequencyProduct.apply(x, matrices, bias)  # pyright: ignore[reportReturnType]
+        return _plain_product(x, matrices, bias, adjoint)
+    return _ComplexProduct.apply(x, matrices, bias, False, adjoint)  # pyright: ignore[reportReturnType]
 
 
-def _plain_product(x: Tensor, matrices: Tensor, bias: Tensor | None) -> Tensor:
+def _plain_product(x: Tensor, matrices: Tensor, bias: Tensor | None, conjugate: bool) -> Tensor:
     """The definition, for compilers and torch.func."""
     parts = [torch.bmm(x[0], matrices[0])]
     if len(matrices) == 2:
-        parts = [parts[0] - torch.bmm(x[1], matrices[1]), torch.bmm(x[0], matrices[1]) + torch.bmm(x[1], matrices[0])]
+        imag = -matrices[1] if conjugate else matrices[1]
+        parts = [parts[0] - torch.bmm(x[1], imag), torch.bmm(x[0], imag) + torch.bmm(x[1], matrices[0])]
     if bias is not None:
         parts[0] = torch.cat([parts[0][:1] + bias.to(x.dtype), parts[0][1:]])
     return torch.stack(parts)
 
 
-class _FrequencyProduct(torch.autograd.Function):
-    """Writes both parts into one tensor: what autograd makes of the definition copies all images twice more."""
+class _ComplexProduct(torch.autograd.Function):
+    """a b, conj(a) b or a conj(b) for matrices given as parts (p, f, m, n), plus a bias at the frequency 0.
+
+    Both parts are written into one tensor: what autograd makes of the definition copies all images twice more.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, matrices: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, matrices)
-        y = x.new_empty((*x.shape[:-1], matrices.shape[-1]))
-        torch.bmm(x[0], matrices[0], out=y[0])
-        if len(matrices) == 2:
-            y[0].baddbmm_(x[1], matrices[1], alpha=-1)
-            torch.bmm(x[0], matrices[1], out=y[1])
-            y[1].baddbmm_(x[1], matrices[0])
+    def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, conjugate_a: bool, conjugate_b: bool) -> Tensor:
+        ctx.save_for_backward(a, b)
+        ctx.conjugate = conjugate_a, conjugate_b
+        y = a.new_empty((*a.shape[:-1], b.shape[-1]))
+        torch.bmm(a[0], b[0], out=y[0])
+        if len(a) == 2:
+            y[0].baddbmm_(a[1], b[1], alpha=1 if conjugate_a or conjugate_b else -1)
+            plus, minus = ((a[0], b[1]), (a[1], b[0])) if conjugate_a else ((a[1], b[0]), (a[0], b[1]))
+            torch.bmm(*plus, out=y[1])
+            y[1].baddbmm_(*minus, alpha=-1 if conjugate_a or conjugate_b else 1)
         if bias is not None:
             y[0, 0].add_(bias)
         return y
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        (x, matrices), g = ctx.saved_tensors, gradients[0]
-        to_x, to_matrices, to_bias = ctx.needs_input_grad
+        (a, b), g, (conjugate_a, conjugate_b) = ctx.saved_tensors, gradients[0], ctx.conjugate
+        product, to_a, to_b = _ComplexProduct.apply, *ctx.needs_input_grad[:2]
+        # The gradient of a b is g b^H for a and a^H g for b; that of conj(a) is the conjugate of that for a.
         return (
-            multiply_frequencies(g, adjoint_parts(matrices)) if to_x else None,
-            multiply_frequencies(adjoint_parts(x), g) if to_matrices else None,
-            g[0, 0].sum(0) if to_bias else None,
+            product(g, b.mT, None, conjugate_a, not (conjugate_a or conjugate_b)) if to_a else None,
+            product(a.mT, g, None, not (conjugate_a or conjugate_b), conjugate_b) if to_b else None,
+            g[0, 0].sum(0) if ctx.needs_input_grad[2] else None,
+            None,
+            None,
         )
-
-
-def adjoint_parts(matrices: Tensor) -> Tensor:
-    """M^H for a batch of matrices M as real and imaginary parts (p, f, i, o)."""
-    transposed = matrices.mT
-    return transposed if len(matrices) == 1 else torch.stack([transposed[0], -transposed[1]])
 
 
 def split_complex(matrices: Tensor) -> Tensor:

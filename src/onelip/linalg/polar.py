@@ -1,8 +1,9 @@
 """The polar factor U = A (A^H A)^(-1/2): the nearest matrix with orthonormal columns (rows, for a wide A).
 
-Each iteration multiplies A by a polynomial in A^H A, so it acts on singular values only, x -> x q(x^2), and drives them
-to 1. None of them needs an eigenvalue decomposition. All of them end below 1, so that the result is 1-Lipschitz
-up to rounding even where it has not converged.
+On CPUs it comes from the eigenvectors of A^H A, which the backward pass needs too. On other devices, where those are
+slow, from iterations that multiply A by a polynomial in A^H A: they act on singular values only, x -> x q(x^2), and
+drive them to 1. All of them end below 1, so that the result is 1-Lipschitz up to rounding even where it has not
+converged.
 """
 
 from collections.abc import Sequence
@@ -13,9 +14,9 @@ from torch import Tensor
 
 from onelip.errors import InvalidInputError
 from onelip.linalg.minimax import Quintic, quintic_schedule
-from onelip.linalg.spectral import gram_norm_bound, largest_magnitude, scale_below_one
+from onelip.linalg.spectral import gram_norm_bound, largest_magnitude, real_parts, scale_below_one
 
-Iteration = Literal["minimax", "newton", "bjorck"]
+Iteration = Literal["eigh", "minimax", "newton", "bjorck"]
 
 
 def _identity_like(gram: Tensor) -> Tensor:
@@ -123,15 +124,41 @@ def solve_lyapunov(hermitian: Tensor, right: Tensor) -> Tensor:
     return _solve_in_eigenbasis(*_spectrum(hermitian), right)
 
 
+_WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+_SMALLEST_SINGULAR_VALUE = 1e-6
+"""Relative to the largest one, values far below this are noise and stay small."""
+
+
+def _eigh_polar(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """U, V and s of A = U V diag(s) V^H, for float32 matrices of magnitude about 1.
+
+    With A^H A = V diag(s^2) V^H, computed in float64: squaring the condition number then costs no digit of float32.
+    The lengths s of the columns of A V are more accurate than the roots of the eigenvalues. U is A V times
+    1 / sqrt(s^2 + t^2), t the smallest value that counts, so that its norm is at most 1.
+    """
+    wide = matrix.to(_WIDE[matrix.dtype])
+    vectors = torch.linalg.eigh(wide.mH @ wide).eigenvectors
+    columns = wide @ vectors
+    values = real_parts(columns).square().sum((-3, -1)).sqrt()
+    smallest = _SMALLEST_SINGULAR_VALUE * values.amax(-1, keepdim=True)
+    inverse = torch.rsqrt(values.square() + smallest.square() + torch.finfo(values.dtype).tiny)
+    factor = (columns * inverse.unsqueeze(-2)) @ vectors.mH
+    return factor.to(matrix.dtype), vectors.to(matrix.dtype), values.to(matrix.real.dtype)
+
+
 class _PolarFactor(torch.autograd.Function):
     """Polar factor of a tall matrix whose backward pass differentiates the result, not the iteration.
 
     With H = U^H A and the gradient G: H Y + Y H = U^H G - G^H U and
-    dA = U Y + (I - U U^H) G H^(-1). Only A and U are kept.
+    dA = U Y + (I - U U^H) G H^(-1). Only A and U are kept, and the eigenvectors of H where they are known.
     """
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, iteration: Iteration, iterations: int | None) -> Tensor:
+        if iteration == "eigh":
+            factor, *spectrum = _eigh_polar(matrix / largest_magnitude(matrix))
+            ctx.save_for_backward(matrix, factor, *spectrum)
+            return factor
         if iteration == "minimax":
             factor = minimax_polar(matrix, iterations)
         elif iteration == "newton":
@@ -143,12 +170,16 @@ class _PolarFactor(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        matrix, factor = ctx.saved_tensors
+        matrix, factor, *spectrum = ctx.saved_tensors
         (gradient,) = gradients
         # dA(A) = dA(A / s) / s, so the eigenvalues below stay in range for tiny and huge matrices.
         scale = largest_magnitude(matrix)
-        product = factor.mH @ (matrix / scale)
-        values, vectors, largest = _spectrum((product + product.mH) / 2)
+        if spectrum and not torch.is_grad_enabled():
+            vectors, values = spectrum
+            largest = values.amax(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
+        else:  # a second derivative has to see where H comes from
+            product = factor.mH @ (matrix / scale)
+            values, vectors, largest = _spectrum((product + product.mH) / 2)
         projected = factor.mH @ gradient
         result = factor @ _solve_in_eigenbasis(values, vectors, largest, projected - projected.mH)
         if matrix.shape[-2] > matrix.shape[-1]:
@@ -158,7 +189,7 @@ class _PolarFactor(torch.autograd.Function):
         return result / scale, None, None
 
 
-def polar_factor(matrix: Tensor, *, iteration: Iteration = "minimax", iterations: int | None = None) -> Tensor:
+def polar_factor(matrix: Tensor, *, iteration: Iteration | None = None, iterations: int | None = None) -> Tensor:
     """U = A (A^H A)^(-1/2) for tall and (A A^H)^(-1/2) A for wide matrices, with norm at most 1 up to rounding.
 
     Real or complex, of any scale; zero gives zero. The gradient is that of the converged factor, computed without the
@@ -167,13 +198,18 @@ def polar_factor(matrix: Tensor, *, iteration: Iteration = "minimax", iterations
 
     Args:
         matrix: (..., m, n).
-        iteration: "minimax" (fewest products), "newton" (inverse square root of the Gram matrix, cheapest for very
-            rectangular matrices; accurate to 1e-4 at condition number 100 in float32, 1e-10 at 1e4 in float64),
-            or "bjorck" (the plain cubic iteration).
-        iterations: number of steps; the default depends on the iteration and the dtype.
+        iteration: "eigh" (eigenvectors of the Gram matrix in float64, for float32 matrices), "minimax" (fewest
+            products), "newton" (inverse square root of the Gram matrix, cheapest for very rectangular matrices;
+            accurate to 1e-4 at condition number 100 in float32, 1e-10 at 1e4 in float64), or "bjorck" (the plain
+            cubic iteration). By default "eigh" for float32 on CPUs and "minimax" elsewhere.
+        iterations: number of steps of an iteration; the default depends on the iteration and the dtype.
     """
-    if iteration not in ("minimax", "newton", "bjorck"):
-        raise InvalidInputError(f"iteration must be 'minimax', 'newton' or 'bjorck', not {iteration!r}")
+    if iteration is None:
+        iteration = "eigh" if matrix.dtype in _WIDE and matrix.device.type in ("cpu", "meta") else "minimax"
+    if iteration not in ("eigh", "minimax", "newton", "bjorck"):
+        raise InvalidInputError(f"iteration must be 'eigh', 'minimax', 'newton' or 'bjorck', not {iteration!r}")
+    if iteration == "eigh" and matrix.dtype not in _WIDE:
+        raise InvalidInputError(f"iteration='eigh' is for float32 and complex64, not {matrix.dtype}; use 'minimax'")
     if _is_wide(matrix):
         return _PolarFactor.apply(matrix.mH, iteration, iterations).mH
     return _PolarFactor.apply(matrix, iteration, iterations)

@@ -19,16 +19,22 @@ def largest_magnitude(matrix: Tensor) -> Tensor:
     It is at least the smallest normal number, so that one can always divide by it. The functions that divide by it
     are homogeneous and multiply it back, so treating it as a constant leaves their gradient exact.
     """
-    parts = matrix.detach()
-    if parts.is_complex():
-        parts = torch.view_as_real(parts.resolve_conj()).abs().amax(-1)
-    return parts.abs().amax((-2, -1), keepdim=True).clamp(min=torch.finfo(parts.dtype).tiny)
+    largest = real_parts(matrix.detach()).abs().amax((-3, -2, -1))
+    return largest.clamp(min=torch.finfo(largest.dtype).tiny)[..., None, None]
+
+
+def real_parts(matrix: Tensor) -> Tensor:
+    """Real and imaginary parts as a last dimension, of length 1 for real matrices.
+
+    Norms and maxima of complex tensors are not vectorised in torch and take ten times as long.
+    """
+    return torch.view_as_real(matrix.resolve_conj()) if matrix.is_complex() else matrix.unsqueeze(-1)
 
 
 def frobenius_norm(matrix: Tensor) -> Tensor:
     """Frobenius norm, shape (...), whose squares neither overflow nor underflow."""
     scale = largest_magnitude(matrix)
-    return torch.linalg.vector_norm(matrix / scale, dim=(-2, -1)) * scale[..., 0, 0]
+    return torch.linalg.vector_norm(real_parts(matrix / scale), dim=(-3, -2, -1)) * scale[..., 0, 0]
 
 
 def _unit(vector: Tensor, otherwise: Tensor) -> Tensor:
