@@ -10,7 +10,7 @@ Every part but the method's layers is an isometry, a projection or an activation
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -30,6 +30,9 @@ from onelip.layers import (
     create_linear,
     list_methods,
 )
+from onelip.layers.base import LipschitzLayer
+from onelip.layers.stacking import stacked_transforms
+from onelip.linalg.fourier import Size
 
 ACTIVATIONS: dict[str, Callable[[int], nn.Module]] = {
     "maxmin": lambda channels: MaxMin(),
@@ -109,6 +112,22 @@ class ConvNet(nn.Sequential):
     ) -> ConvNet:
         """A new network of this configuration, with fresh parameters."""
         return cls(**asdict(config), device=device, dtype=dtype)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Scores; in training, layers that are alike are transformed together."""
+        if not self.training or torch.compiler.is_compiling():
+            return super().forward(input)
+        with stacked_transforms(self._layers_with_sizes()):
+            return super().forward(input)
+
+    def _layers_with_sizes(self) -> Iterator[tuple[LipschitzLayer, Size]]:
+        """The layers of the blocks, each of which halves the image. Stem and head have no equal."""
+        side = self.config.input_size
+        for block in range(1, self.config.num_blocks + 1):
+            for module in self.get_submodule(f"block{block}").children():
+                if isinstance(module, LipschitzLayer):
+                    yield module, (side, side)
+            side //= 2
 
     def __getitem__(self, index: Any) -> Any:
         # A slice is no longer the network of `config`, so it is a plain sequence of modules.

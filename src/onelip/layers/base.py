@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -47,6 +47,7 @@ class LipschitzLayer(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         self._cache: dict[Size | None, _CacheEntry] = {}
+        self._handed_over: tuple[Size | None, Transformed] | None = None
 
     @abstractmethod
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
@@ -100,7 +101,10 @@ class LipschitzLayer(nn.Module, ABC):
         return self._transform_core(self.core_size(input_size))
 
     def _transform_core(self, size: Size | None) -> Transformed:
-        tensors = self.tensors_to_transform()
+        return self.transform_given(self.tensors_to_transform(), size)
+
+    def transform_given(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """`transform` of the tensors given in place of the layer's own, all of which may have a leading dimension."""
         reference = next(iter(tensors.values()))
         with _no_autocast(reference.device):
             double = self.evaluates_in_float64 and not self.training
@@ -108,14 +112,23 @@ class LipschitzLayer(nn.Module, ABC):
             transformed = self.choose_form(self.transform_tensors(wide, size), size)
         return {name: tensor.to(reference.dtype) for name, tensor in transformed.items()}
 
+    def hand_over(self, size: Size | None, transformed: Transformed) -> None:
+        """Use these transformed parameters in the next forward pass in training (see `onelip.layers.stacking`)."""
+        self._handed_over = size, transformed
+
+    def take_back(self) -> None:
+        """Forget what was handed over and not used."""
+        self._handed_over = None
+
     def transformed(self, input_size: Size | None = None) -> Transformed:
         """The transformed parameters: computed anew in training, kept in evaluation while nothing changes.
 
         Kept ones are filled without gradients: in evaluation mode, gradients reach the input only.
         """
-        if self.training:
-            return self.transform(input_size)
         key = self.core_size(input_size)
+        if self.training:
+            handed_over, self._handed_over = self._handed_over, None
+            return handed_over[1] if handed_over is not None and handed_over[0] == key else self.transform(input_size)
         entry = self._cache.get(key)
         if torch.compiler.is_compiling():
             return self.transform(input_size) if entry is None else entry.transformed
@@ -158,7 +171,16 @@ class LipschitzLayer(nn.Module, ABC):
         super()._load_from_state_dict(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cache": {}}
+        return {**self.__dict__, "_cache": {}, "_handed_over": None}
+
+
+def transform_layers(layers: Sequence[LipschitzLayer], size: Size | None) -> list[Transformed]:
+    """The parameter transformations of equal layers for one core size, as one batch."""
+    tensors = [layer.tensors_to_transform() for layer in layers]
+    stacked = {name: torch.stack([each[name] for each in tensors]) for name in tensors[0]}
+    transformed = layers[0].transform_given(stacked, size)
+    parts = {name: tensor.unbind(0) for name, tensor in transformed.items()}
+    return [{name: part[index] for name, part in parts.items()} for index in range(len(layers))]
 
 
 def _no_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:

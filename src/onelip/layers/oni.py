@@ -21,6 +21,9 @@ from onelip.linalg.polar import polar_factor
 class ONIConv2d(KernelConv2d):
     """Convolution with an orthogonalised unrolled kernel, divided by its side."""
 
+    # The final cubic steps land on norm 1 to rounding in float32 already; in float64 there are twice as many steps.
+    evaluates_in_float64 = False
+
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Orthogonalise the out x (in k k) matrix, divide by k."""
         kernel = tensors["weight"]
@@ -30,6 +33,8 @@ class ONIConv2d(KernelConv2d):
 
 class ONILinear(MatrixLinear):
     """Linear layer with an orthogonal matrix."""
+
+    evaluates_in_float64 = False
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Orthogonalise."""
