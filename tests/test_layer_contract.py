@@ -52,7 +52,8 @@ def assert_one_lipschitz(layer: nn.Module, shape: tuple[int, ...], dtype: torch.
         assert norm_at(layer, x) <= limit
         pair = torch.stack([x, x + scale * torch.randn_like(x)]).detach()
         image = layer(pair).detach().double()
-        assert (image[0] - image[1]).norm() <= limit * (pair[0] - pair[1]).double().norm()
+        rounding = 4 * torch.finfo(dtype).eps * image.norm()  # a large bias leaves few digits for the difference
+        assert (image[0] - image[1]).norm() <= limit * (pair[0] - pair[1]).double().norm() + rounding
 
 
 @each_kind

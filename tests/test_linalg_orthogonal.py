@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
+from onelip.linalg import orthogonal
 from onelip.linalg.orthogonal import cayley, cholesky_orthogonalise, skew_exponential, skew_kernel
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
@@ -190,3 +191,24 @@ def test_gradients_square_and_wide(shape: tuple[int, int]) -> None:
     matrix = torch.randn(2, *shape, dtype=torch.complex128, requires_grad=True)
     assert torch.autograd.gradcheck(cayley, (matrix,))
     assert torch.autograd.gradcheck(cholesky_orthogonalise, (matrix,))
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_cayley_gradient_where_the_norm_is_limited(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], dtype: torch.dtype
+) -> None:
+    """Above the limit the matrix is scaled down: its length then has no influence, its direction has."""
+    torch.manual_seed(10)
+    monkeypatch.setattr(orthogonal, "_cayley_limit", lambda matrix: 0.5)
+    matrix = torch.randn(shape, dtype=dtype, requires_grad=True)
+    assert torch.linalg.matrix_norm(matrix[:3].detach()) > 0.5
+    assert torch.autograd.gradcheck(cayley, (matrix,))
+    torch.testing.assert_close(cayley(matrix[:3] * 2), cayley(matrix[:3]))
+
+
+def test_cayley_twice_differentiable() -> None:
+    torch.manual_seed(11)
+    for shape in ((3, 3), (4, 2)):
+        matrix = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradgradcheck(cayley, (matrix,))

@@ -24,7 +24,7 @@ def adjoint_kernel(kernel: Tensor) -> Tensor:
 
 def same_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
     """Convolution with an odd kernel that keeps height and width."""
-    if _is_traced():
+    if is_traced():
         return _convolve(x, kernel, bias, padding_mode)
     x, kernel, bias = _autocast(x, kernel, bias)
     return _SameConvolution.apply(channels_innermost(x), kernel, bias, padding_mode)  # pyright: ignore[reportReturnType]
@@ -32,7 +32,7 @@ def same_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mod
 
 def residual_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
     """x - W^T relu(W x + b) with a convolution W."""
-    if _is_traced():
+    if is_traced():
         hidden = F.relu(_convolve(x, kernel, bias, padding_mode))
         return x - _convolve(hidden, adjoint_kernel(kernel), None, padding_mode)
     x, kernel, bias = _autocast(x, kernel, bias)
@@ -41,7 +41,7 @@ def residual_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding
 
 def channels_innermost(x: Tensor) -> Tensor:
     """The image as CPUs want it; on other devices as it is."""
-    return x.contiguous(memory_format=torch.channels_last) if x.device.type in ("cpu", "meta") else x
+    return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
 
 
 def circular_pad(x: Tensor, pad: int) -> Tensor:
@@ -58,7 +58,7 @@ def circular_pad(x: Tensor, pad: int) -> Tensor:
     return x.flatten(2).index_select(2, places).unflatten(2, padded)
 
 
-def _is_traced() -> bool:
+def is_traced() -> bool:
     """Compilers and torch.func take the plain operations: the former fuse them, the latter differentiate them."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 

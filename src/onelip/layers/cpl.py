@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, start_residual
 from onelip.layers.residual import ResidualConv2d, ResidualLinear
 from onelip.layers.shapes import ParametrisedLayer
 from onelip.linalg.fourier import Size, frequency_matrix_at, half_width, kernel_to_frequency
@@ -38,6 +39,8 @@ class _PowerVectors(ParametrisedLayer):
 
     # In float32 the Gram bound is right to about 1e-6, which the proven bound of the layer counts, at half the cost.
     evaluates_in_float64 = False
+
+    initialisations = RESIDUAL_INITIALISATIONS
 
     power_vectors: Tensor
 
@@ -60,7 +63,7 @@ class _PowerVectors(ParametrisedLayer):
 
     def reset_parameters(self) -> None:
         """Draw new weights and bring the power vectors in line with them."""
-        super().reset_parameters()
+        start_residual(self.weight, self.bias, self.init)
         nn.init.normal_(self.power_vectors)
         if not self.weight.is_meta:
             with torch.no_grad():

@@ -14,6 +14,14 @@ INITIALISATIONS = ("auto", "identity", "orthogonal", "xavier", "normal", "unifor
 """Names that methods accept; "auto" stands for the method's own choice among the others."""
 
 
+RESIDUAL_INITIALISATIONS = (*INITIALISATIONS, "minmax")
+"""Names that the residual layers, CPL and SLL, accept."""
+
+SUM_BIAS = -0.3
+"""Initial bias of the sums in the start "minmax": they are active only where a pair is clearly negative. At 0 every
+layer would fold the space of images once more, and far fewer of them are certified."""
+
+
 def centre_tap(weight: Tensor) -> Tensor:
     """The (out, in) matrix in the middle of a kernel, as a view; a matrix is its own centre."""
     return weight if weight.dim() == 2 else weight[:, :, weight.shape[2] // 2, weight.shape[3] // 2]
@@ -26,7 +34,9 @@ def initialise(weight: Tensor, name: str) -> None:
     identity: one on the diagonal of the centre tap, the layer starts as the identity (as far as it is square);
     orthogonal: a random matrix with orthonormal rows or columns in the centre tap;
     xavier: independent normal entries of variance 2 / (fan_in + fan_out); normal: of variance 1 / fan_in;
-    uniform: torch's default for convolutions.
+    uniform: torch's default for convolutions;
+    minmax: the orthogonal matrix of the differences of the channels i and i + c/2, then of their negated sums (for
+    the residual layers, see `start_residual`).
     """
     fan_in = weight[0].numel()
     if name == "identity":
@@ -35,6 +45,9 @@ def initialise(weight: Tensor, name: str) -> None:
     elif name == "orthogonal":
         nn.init.zeros_(weight)
         centre_tap(weight).copy_(random_orthogonal(weight))
+    elif name == "minmax":
+        nn.init.zeros_(weight)
+        centre_tap(weight).copy_(differences_and_sums(weight))
     elif name == "xavier":
         nn.init.xavier_normal_(weight)
     elif name == "normal":
@@ -51,6 +64,41 @@ def random_orthogonal(weight: Tensor) -> Tensor:
     return nn.init.orthogonal_(matrix)
 
 
+def differences_and_sums(weight: Tensor) -> Tensor:
+    """Orthogonal (c, c) matrix: rows (e_i - e_(i+h)) / sqrt(2), then -(e_i + e_(i+h)) / sqrt(2), h = c // 2.
+
+    The pairs are those of `MaxMin`. Of an odd number of channels the last one has no partner: its row is -e_c.
+    """
+    half = weight.shape[0] // 2
+    unit = torch.eye(weight.shape[0], device=weight.device, dtype=weight.dtype)
+    first, second, rest = unit[:half], unit[half : 2 * half], unit[2 * half :]
+    return torch.cat([math.sqrt(0.5) * (first - second), -math.sqrt(0.5) * (first + second), -rest])
+
+
 def identity_or_orthogonal(weight: Tensor) -> str:
     """The comparison paper's choice for AOL and LOT: the identity in square layers, orthogonal elsewhere."""
     return "identity" if weight.shape[0] == weight.shape[1] else "orthogonal"
+
+
+def start_residual(weight: Tensor, bias: Tensor | None, name: str) -> None:
+    """Start of a residual layer l(x) = x - (2 / ||W||^2) W^T relu(W x + b); "auto" is "minmax".
+
+    minmax: W is orthogonal, so the layer is an isometry. Along the difference of a pair of channels it exchanges the
+    two where the first is the larger, and the `MaxMin` behind it sorts them back. Behind a `MaxMin` all differences are
+    active: a network starts as a nearly linear isometry, and its gradients reach all layers.
+
+    Every other name draws a small random bias too. "xavier" is the published start, of SLL and in the comparison paper
+    of CPL: most singular values of a random W are far below its norm, so every layer contracts, and hardly anything
+    is left of a deep network's signal and gradient.
+    """
+    name = "minmax" if name == "auto" else name
+    initialise(weight, name)
+    if bias is None:
+        return
+    with torch.no_grad():
+        if name == "minmax":
+            bias.zero_()
+            bias[len(bias) // 2 :] = SUM_BIAS
+        else:
+            bound = 1 / math.sqrt(weight[0].numel())
+            bias.uniform_(-bound, bound)

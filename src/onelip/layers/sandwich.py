@@ -20,9 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from onelip.layers.base import Transformed
-from onelip.layers.convolution import same_convolution
+from onelip.layers.convolution import is_traced, same_convolution
 from onelip.layers.fused import FusedLayer
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import centre_tap, initialise
@@ -30,14 +31,21 @@ from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear, ParametrisedL
 from onelip.layers.spectral_conv import (
     check_size,
     image_size,
-    spectral_convolution,
     torus_size,
     with_dft,
 )
-from onelip.linalg.fourier import Size, split_complex, torus_matrices
+from onelip.linalg.fourier import (
+    RealDFT,
+    Size,
+    from_frequency,
+    multiply_frequencies,
+    split_complex,
+    to_frequency,
+    torus_matrices,
+)
 from onelip.linalg.orthogonal import cayley
 
-LINEAR_START_BIAS = 0.05
+LINEAR_START_BIAS = 0.01
 """Initial bias of every layer. What one layer makes positive stays so in the next ones, and channels of zeros, where
 relu has no slope, are lifted off zero; a larger bias adds up over the layers and drowns the signal."""
 
@@ -71,9 +79,18 @@ def sandwich_convolution(x: Tensor, transformed: Mapping[str, Tensor], bias: Ten
     torus = image_size(transformed, (1, 1))
     if torus != (height, width):
         x = F.pad(x, (0, torus[1] - width, 0, torus[0] - height))
-    dft = {"dft_rows": transformed["dft_rows"], "dft_columns": transformed["dft_columns"]}
-    hidden = F.relu(spectral_convolution(x, {"matrices": transformed["inner"], **dft}, bias))
-    return spectral_convolution(hidden, {"matrices": transformed["outer"], **dft})[..., :height, :width]
+    dft = RealDFT(transformed["dft_columns"], transformed["dft_rows"])
+    constant = None if bias is None else bias * math.sqrt(math.prod(torus))
+
+    def rest(frequencies: Tensor, inner: Tensor, outer: Tensor, constant: Tensor | None) -> Tensor:
+        hidden = F.relu(from_frequency(multiply_frequencies(frequencies, inner, constant), torus, dft))
+        return from_frequency(multiply_frequencies(to_frequency(hidden, dft), outer), torus, dft)
+
+    arguments = to_frequency(x, dft), transformed["inner"], transformed["outer"], constant
+    # The activation and its frequencies are computed anew in the backward pass: a third of the memory.
+    y = rest(*arguments) if is_traced() else checkpoint(rest, *arguments, use_reentrant=False, preserve_rng_state=False)
+    assert isinstance(y, Tensor)
+    return y[..., :height, :width]
 
 
 def sandwich_product(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None) -> Tensor:

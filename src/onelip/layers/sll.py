@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from onelip.layers.base import Transformed
 from onelip.layers.convolution import adjoint_kernel
 from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, start_residual
 from onelip.layers.residual import ResidualConv2d, ResidualLinear
 from onelip.layers.shapes import ParametrisedLayer
 from onelip.linalg.fourier import Size
@@ -30,6 +31,8 @@ LARGEST_RATIO = 1e18
 
 
 class _LearnableDiagonal(ParametrisedLayer):
+    initialisations = RESIDUAL_INITIALISATIONS
+
     q: nn.Parameter
 
     def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
@@ -39,7 +42,7 @@ class _LearnableDiagonal(ParametrisedLayer):
 
     def reset_parameters(self) -> None:
         """Draw the weight; Q starts as the identity."""
-        super().reset_parameters()
+        start_residual(self.weight, self.bias, self.init)
         nn.init.zeros_(self.q)
 
 

@@ -1,6 +1,7 @@
 """Closed forms of orthogonal matrices: Cayley transform, Cholesky orthogonalisation, exponential of a skew matrix."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,15 @@ def _limit_norm(matrix: Tensor, limit: float) -> Tensor:
     return matrix * (limit / frobenius_norm(matrix).clamp(min=limit))[..., None, None]
 
 
+def _limit_gradient(matrix: Tensor, gradient: Tensor, limit: float) -> Tensor:
+    """Gradient of `_limit_norm`: f g, f the factor, without the part along W where the norm of f W is fixed."""
+    norm = frobenius_norm(matrix)[..., None, None]
+    unit = matrix / norm.clamp(min=limit)
+    along = (unit.conj() * gradient).real.sum((-2, -1), keepdim=True)
+    fixed = torch.where(norm > limit, along * unit, 0)
+    return (gradient - fixed) * (limit / norm.clamp(min=limit))
+
+
 def cayley(matrix: Tensor) -> Tensor:
     """Isometry from an unconstrained matrix W = [U; V] (..., m, n) by the Cayley transform.
 
@@ -22,19 +32,62 @@ def cayley(matrix: Tensor) -> Tensor:
     grows with the condition number 1 + ||A|| of I + A, so U and V are scaled down where the Frobenius norm of U or
     the square of that of V exceeds eps^(-1/2) / 64 (45 for float32, 1e6 for float64).
     """
-    rows, columns = matrix.shape[-2:]
-    if rows < columns:
+    if matrix.shape[-2] < matrix.shape[-1]:
         return cayley(matrix.mH).mH
-    limit = torch.finfo(matrix.dtype).eps ** -0.5 / 64
-    upper = _limit_norm(matrix[..., :columns, :], limit)
-    skew = upper - upper.mH
-    identity = torch.eye(columns, dtype=matrix.dtype, device=matrix.device)
-    if rows == columns:
-        return torch.linalg.solve(identity + skew, identity - skew)  # both factors commute
-    lower = _limit_norm(matrix[..., columns:, :], math.sqrt(limit))
-    a = skew + lower.mH @ lower
-    # Transposes instead of left=False, whose complex result is a lazy conjugate that torch.compile does not expect.
-    return torch.linalg.solve((identity + a).mT, torch.cat([identity - a, -2 * lower], dim=-2).mT).mT
+    return _Cayley.apply(matrix)  # pyright: ignore[reportReturnType]
+
+
+class _Cayley(torch.autograd.Function):
+    """Keeps W and Q only: (I + A)^(-1) = (Q_1 + I) / 2 for the upper block Q_1, so that backward needs no solve.
+
+    With Z = (I + A)^(-1), Q_1 = 2 Z - I and Q_2 = -2 V Z. For gradients G_1, G_2: dZ = 2 G_1 - 2 V^H G_2 and
+    dA = -Z^H dZ Z^H; then dU = dA - dA^H and dV = V (dA + dA^H) - 2 G_2 Z^H.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(matrix: Tensor) -> Tensor:
+        upper, lower = _limited_blocks(matrix)
+        skew = upper - upper.mH
+        identity = torch.eye(upper.shape[-1], dtype=matrix.dtype, device=matrix.device)
+        if lower.shape[-2] == 0:
+            return torch.linalg.solve(identity + skew, identity - skew)  # both factors commute
+        a = skew + lower.mH @ lower
+        # Transposes instead of left=False, whose complex result is a lazy conjugate that torch.compile does not expect.
+        return torch.linalg.solve((identity + a).mT, torch.cat([identity - a, -2 * lower], dim=-2).mT).mT
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (matrix, isometry), gradient = ctx.saved_tensors, gradients[0]
+        columns = matrix.shape[-1]
+        _, lower = _limited_blocks(matrix)
+        identity = torch.eye(columns, dtype=matrix.dtype, device=matrix.device)
+        inverse = (isometry[..., :columns, :] + identity) / 2
+        above, below = gradient[..., :columns, :], gradient[..., columns:, :]
+        to_a = -2 * (inverse.mH @ (above - lower.mH @ below) @ inverse.mH)
+        limit = _cayley_limit(matrix)
+        to_upper = _limit_gradient(matrix[..., :columns, :], to_a - to_a.mH, limit)
+        if lower.shape[-2] == 0:
+            return to_upper
+        to_lower = lower @ (to_a + to_a.mH) - 2 * (below @ inverse.mH)
+        return torch.cat([to_upper, _limit_gradient(matrix[..., columns:, :], to_lower, math.sqrt(limit))], dim=-2)
+
+
+def _cayley_limit(matrix: Tensor) -> float:
+    return torch.finfo(matrix.dtype).eps ** -0.5 / 64
+
+
+def _limited_blocks(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """U and V of W = [U; V], each of limited norm; V has no rows where W is square."""
+    columns, limit = matrix.shape[-1], _cayley_limit(matrix)
+    lower = matrix[..., columns:, :]
+    lower = lower if lower.shape[-2] == 0 else _limit_norm(lower, math.sqrt(limit))
+    return _limit_norm(matrix[..., :columns, :], limit), lower
 
 
 def cholesky_orthogonalise(matrix: Tensor) -> Tensor:
