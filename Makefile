@@ -2,10 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-BUDGET ?= 45s
+OUT ?= study
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint types imports unit
+.PHONY: help setup compare test lint types imports unit
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,12 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-quickstart: $(STAMP) ## train, certify and report a few methods on embedded data, in about five minutes
-	@for method in aol cayley lot soc; do \
-		$(BIN)/onelip train --method $$method --width 8 --dataset cifar10-mini --batch-size 64 --budget $(BUDGET) \
-			--runs-dir runs || exit $$?; \
-	done
-	$(BIN)/onelip report runs
+compare: $(STAMP) ## compare all main methods on embedded data: trained, certified, reported in under ten minutes
+	$(BIN)/onelip compare --out $(OUT)
 
 test: lint types imports unit ## everything that must pass before a commit lands
 

@@ -35,7 +35,7 @@ def image(*shape: int) -> torch.Tensor:
 
 def test_trap_01_cpl_evaluates_with_an_upper_bound_where_a_power_iteration_falls_short() -> None:
     """The bias keeps all units active, so that the Jacobian is I - 2 W^T W / s^2: expansive as soon as s < ||W||."""
-    layer = CPLConv2d(8, 8, 3, dtype=torch.float64).eval()
+    layer = CPLConv2d(8, 8, 3, dtype=torch.float64, init="xavier").eval()
     nn.init.constant_(layer.get_parameter("bias"), 100.0)
     true_norm = float(conv_norm(layer.weight.detach(), (6, 6)))
     dense = jacobian(_convolution(layer.weight), image(8, 6, 6))
@@ -168,7 +168,7 @@ def test_trap_15_accepted_truncations_contract_in_training(terms: int, mode: str
 
 
 def test_trap_17_the_diagonal_of_sll_learns() -> None:
-    layer = SLLConv2d(4, 4, 3, dtype=torch.float64)
+    layer = SLLConv2d(4, 4, 3, dtype=torch.float64, init="xavier")
     (layer(image(2, 4, 5, 5)) * image(2, 4, 5, 5)).sum().backward()
     gradient = layer.q.grad
     assert gradient is not None

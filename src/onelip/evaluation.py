@@ -8,13 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from onelip.certification import UnknownLipschitzConstant, certified_accuracy
+from onelip.certification import certified_accuracy
 from onelip.checkpoints import load_model
 from onelip.data import DataSplit, evaluation_batches, load, make_splits
 from onelip.errors import InvalidInputError
-from onelip.losses import OffsetCrossEntropy
 from onelip.records import RunRecord, RunStatus, read_record, start_run
-from onelip.training import RADII, TrainConfig, estimate_scores
+from onelip.training import RADII, TrainConfig
 from onelip.training.loop import KIND, model_path
 
 SplitName = Literal["test", "validation"]
@@ -56,13 +55,6 @@ def read_config(record: RunRecord, folder: Path) -> TrainConfig:
 
 
 def _proven_metrics(model: nn.Module, split: DataSplit, prefix: str, progress: bool | None) -> dict[str, Any]:
-    try:
-        proven = certified_accuracy(model, evaluation_batches(split, 250), list(RADII.values()), progress=progress)
-    except UnknownLipschitzConstant:
-        scores = estimate_scores(model, evaluation_batches(split), OffsetCrossEntropy(), guaranteed=False)
-        accuracy, bound, certified = scores.accuracy, float("inf"), scores.certified
-    else:
-        accuracy, bound = proven.accuracy, proven.lipschitz
-        certified = {name: proven.certified[radius] for name, radius in RADII.items()}
-    shares = {f"{prefix}_certified_accuracy_{name}": share for name, share in certified.items()}
-    return {f"{prefix}_accuracy": accuracy, **shares, f"{prefix}_lipschitz_bound": bound}
+    proven = certified_accuracy(model, evaluation_batches(split, 250), list(RADII.values()), progress=progress)
+    shares = {f"{prefix}_certified_accuracy_{name}": proven.certified[radius] for name, radius in RADII.items()}
+    return {f"{prefix}_accuracy": proven.accuracy, **shares, f"{prefix}_lipschitz_bound": proven.lipschitz}

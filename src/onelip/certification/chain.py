@@ -12,6 +12,7 @@ from torch import nn
 from onelip.certification.layer_bound import LayerBound, compose
 from onelip.certification.precision import full_precision
 from onelip.certification.registry import Shape, check_no_hooks, layer_bound, output_at_zero, unknown
+from onelip.models import ConvNet
 
 
 class Step(NamedTuple):
@@ -55,7 +56,8 @@ def _layers(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
         yield path, module
         return
     check_no_hooks(module, path)
-    if type(module).forward is not nn.Sequential.forward or "forward" in vars(module):
+    # In evaluation, where all of this takes place, the forward of a ConvNet is that of a Sequential.
+    if type(module).forward not in (nn.Sequential.forward, ConvNet.forward) or "forward" in vars(module):
         raise unknown(module, path, "it is a Sequential with a forward of its own")
     for name, child in module.named_children():
         yield from _layers(child, f"{path}.{name}" if path else name)

@@ -66,7 +66,7 @@ METHOD = MethodInfo(
         parameter_memory="5*c**2*k**2",
     ),
     ours=Complexity(
-        input_operations="CONV",
+        input_operations="CONV, or by frequency",
         input_macs="b*s**2*c**2*k**2",
         input_memory="b*s**2*c",
         parameter_operations="MMs on half of the offsets",

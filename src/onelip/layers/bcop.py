@@ -110,11 +110,11 @@ METHOD = MethodInfo(
         parameter_memory="c**2*k*t + c**2*k**3",
     ),
     ours=Complexity(
-        input_operations="CONV",
+        input_operations="CONV, or by frequency",
         input_macs="b*s**2*c**2*k**2",
         input_memory="b*s**2*c",
-        parameter_operations="minimax polar iteration with implicit backward & MMs",
-        parameter_macs="c**3*(2*k**3/3 + k**2 + 11*k + 10)",
-        parameter_memory="c**2*(k**3 + 4*k + 2)",
+        parameter_operations="Gram, eigh & 2 MMs in float64; MMs",
+        parameter_macs="c**3*(2*k**3/3 + k**2/2 + 7*k/2 + 4)",
+        parameter_memory="c**2*(2*k**3/3 + 3*k**2/2 + 13*k/3)",
     ),
 )

@@ -64,11 +64,11 @@ METHOD = MethodInfo(
         parameter_memory="2*c**2*k**2*t",
     ),
     ours=Complexity(
-        input_operations="CONV",
+        input_operations="CONV, or by frequency",
         input_macs="b*s**2*c**2*k**2",
         input_memory="b*s**2*c",
-        parameter_operations="minimax polar iteration, implicit backward",
-        parameter_macs="c**3*(18*k**2 + 8)",
-        parameter_memory="5*c**2*k**2",
+        parameter_operations="AOL; Gram, eigh & 2 MMs in float64",
+        parameter_macs="c**3*(4*k**2 + 9/2)",
+        parameter_memory="5*c**2*k**2 + 2*c**2",
     ),
 )

@@ -96,7 +96,7 @@ METHOD = MethodInfo(
         input_macs="2*b*s**2*c**2 + 6*b*s**3*c",
         input_memory="2*b*s**2*c",
         parameter_operations="real DFT & solves",
-        parameter_macs="3*s**2*c**3",
-        parameter_memory="15*s**2*c**2/2",
+        parameter_macs="8*s**2*c**3/3",
+        parameter_memory="4*s**2*c**2",
     ),
 )

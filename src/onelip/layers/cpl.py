@@ -185,11 +185,11 @@ METHOD = MethodInfo(
         parameter_memory="c**2*k**2 + s**2*c",
     ),
     ours=Complexity(
-        input_operations="CONVs & ACT",
+        input_operations="CONVs & ACT, or by frequency",
         input_macs="2*b*s**2*c**2*k**2",
-        input_memory="4*b*s**2*c",
+        input_memory="2*b*s**2*c",
         parameter_operations="power method on 144 frequencies",
         parameter_macs="144*c**2*(2*k**2 + 12)",
-        parameter_memory="2*c**2*k**2 + 144*c",
+        parameter_memory="2*c**2*(k**2 + 1) + 576*c",
     ),
 )

@@ -113,10 +113,10 @@ METHOD = MethodInfo(
     ),
     ours=Complexity(
         input_operations="real DFTs & MVs",
-        input_macs="2*b*s**2*c**2*(k + 1)/k + 6*b*s**2*k*c",
-        input_memory="5*b*s**2*c/2",
-        parameter_operations="real DFT & MMs, implicit backward",
-        parameter_macs="50*c**3*k*(k + 1)",
-        parameter_memory="c**2*k**2 + 4*c**2*k*(k + 1)",
+        input_macs="2*b*s**2*c**2*(k + 1)/k + 6*b*s**2*c*(k + 1)",
+        input_memory="b*s**2*c*(2*k + 1)/k",
+        parameter_operations="real DFT; Gram, eigh & 2 MMs in float64",
+        parameter_macs="15*c**3*k*(k + 1)",
+        parameter_memory="c**2*k**2 + 5*c**2*k*(k + 1)",
     ),
 )

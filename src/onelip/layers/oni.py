@@ -61,7 +61,7 @@ METHOD = MethodInfo(
         parameter_memory="2*c**2*k**2 + 3*c**2*t",
     ),
     ours=Complexity(
-        input_operations="CONV",
+        input_operations="CONV, or by frequency",
         input_macs="b*s**2*c**2*k**2",
         input_memory="b*s**2*c",
         parameter_operations="Newton, MMs, implicit backward",

@@ -197,9 +197,9 @@ METHOD = MethodInfo(
     ours=Complexity(
         input_operations="real DFTs, MVs & ACT",
         input_macs="4*b*s**2*c**2 + 12*b*s**3*c",
-        input_memory="4*b*s**2*c",
+        input_memory="2*b*s**2*c",
         parameter_operations="real DFT & solves",
-        parameter_macs="15*s**2*c**3/2",
-        parameter_memory="14*s**2*c**2",
+        parameter_macs="20*s**2*c**3/3",
+        parameter_memory="8*s**2*c**2",
     ),
 )

@@ -98,11 +98,11 @@ METHOD = MethodInfo(
         parameter_memory="5*c**2*k**2",
     ),
     ours=Complexity(
-        input_operations="CONVs & ACT",
+        input_operations="CONVs & ACT, or by frequency",
         input_macs="2*b*s**2*c**2*k**2",
-        input_memory="4*b*s**2*c",
+        input_memory="2*b*s**2*c",
         parameter_operations="MMs on half of the offsets",
         parameter_macs="c**3*(k**4 + k**2)/2",
-        parameter_memory="c**2*((k**4 + k**2)/2 + 3*k**2)",
+        parameter_memory="c**2*((k**4 + k**2)/2 + 4*k**2)",
     ),
 )

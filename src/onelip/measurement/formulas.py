@@ -2,12 +2,16 @@
 
 One complex product is four real ones. Factorisations have the leading terms of the textbooks (Golub and Van Loan,
 "Matrix Computations"), an FFT of N points N/2 log2 N complex butterflies. Element-wise work is not counted, as in
-the comparison paper.
+the comparison paper. The type of the numbers makes no difference but that: a product in float64 is one product.
+
+An operator stands for its variants that write to a given tensor (`out=`) as well; those in place (`baddbmm_`) are
+operators of their own in torch.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -141,10 +145,14 @@ FORMULAS: dict[Any, Formula] = {
         aten.mm: _product,
         aten.bmm: _product,
         aten.addmm: _added_product,
+        aten.addmm_: _added_product,
         aten.baddbmm: _added_product,
+        aten.baddbmm_: _added_product,
         aten.addbmm: _added_product,
+        aten.addbmm_: _added_product,
         aten.mv: _matrix_vector,
         aten.addmv: _added_matrix_vector,
+        aten.addmv_: _added_matrix_vector,
         aten.dot: _dot,
         aten.vdot: _dot,
         aten._linalg_solve_ex: _solve,
@@ -164,10 +172,11 @@ FORMULAS: dict[Any, Formula] = {
 }
 
 _COSTLY_PREFIXES = ("linalg_", "_linalg_", "_fft", "fft_", "cholesky", "lu_", "triangular_solve", "_cdist")
+_PRODUCTS = re.compile(r"(mm|mv|dot|matmul|linear)(_backward)?_?$|conv(?!ert)")
 _CHEAP = ("linalg_vector_norm", "linalg_cross", "linalg_diagonal", "_linalg_check_errors")
 
 
 def needs_formula(operator: Any) -> bool:
-    """Whether counting this operator as nothing would hide work: matrix functions and transforms."""
+    """Whether counting this operator as nothing would hide work: products, matrix functions and transforms."""
     name = operator.__name__
-    return name.startswith(_COSTLY_PREFIXES) and name not in _CHEAP
+    return name not in _CHEAP and (name.startswith(_COSTLY_PREFIXES) or _PRODUCTS.search(name) is not None)

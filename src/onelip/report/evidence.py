@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from onelip.errors import InvalidInputError
 from onelip.records import RECORD_FILE, RunStatus, StoredRun, load_records, parse_json
+from onelip.report.planned import STUDY_FILE, not_run, read_plan
 from onelip.report.rows import (
     RADII,
     CostKey,
@@ -41,6 +42,7 @@ def read_evidence(folder: Path) -> Evidence:
     measured = [run for run in finished if run.record.kind == "measure"]
     trained = [run for run in finished if run.record.kind == "train"]
     notes: list[str] = [line for part in loaded for line in part.problems]
+    plan = _plan(folder, notes)
     return Evidence(
         folder=folder,
         runs=runs,
@@ -49,9 +51,18 @@ def read_evidence(folder: Path) -> Evidence:
         memory=_rows(_fitting(measured, "memory"), _memory_row, notes),
         macs=_rows(_fitting(measured, "macs"), _macs_row, notes),
         diagnostics=_rows([run for run in finished if run.record.metrics.get("diagnostics")], _diagnostic_row, notes),
-        trouble=tuple(_trouble(runs)),
+        trouble=(*_trouble(runs), *not_run(plan, runs)),
         problems=tuple(notes),
+        notes=tuple(plan.get("notes", ())),
     )
+
+
+def _plan(folder: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        return read_plan(folder)
+    except ValueError as error:
+        problems.append(f"{folder / STUDY_FILE}: the plan of the study cannot be read ({error})")
+        return {}
 
 
 def _places(folder: Path) -> list[Path]:
@@ -200,6 +211,8 @@ def _trouble(runs: Iterable[StoredRun]) -> Iterable[TroubleRow]:
         record, status = run.record, run.status
         if status is RunStatus.FINISHED:
             metrics = record.metrics
+            if "evaluation_failure" in metrics:  # of a training in a study
+                yield _trouble_row(run, "not certified", metrics["evaluation_failure"])
             if metrics.get("fits", True):
                 continue
             gib = 2**30

@@ -11,8 +11,8 @@ from onelip.report.summaries import ModelSummary, longest_budget, main_memory, m
 
 
 def findings(evidence: Evidence, models: Sequence[ModelSummary]) -> list[str]:
-    """Best certified accuracy of each data set, cheapest in time, cheapest in memory."""
-    return [*_best_models(models), *_fastest(evidence), *_smallest(evidence)]
+    """Best certified accuracy of each data set, cheapest in time, cheapest in memory, and notes of the study."""
+    return [*_best_models(models), *_fastest(evidence), *_smallest(evidence), *evidence.notes]
 
 
 def _name(model: ModelSummary) -> str:
@@ -68,7 +68,8 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
     finished = sum(run.status is RunStatus.FINISHED for run in evidence.runs)
     methods = {str(run.record.config.get("method")) for run in evidence.runs} - {REFERENCE, "None"}
     datasets = {str(run.record.config.get("dataset")) for run in evidence.runs} - {"None"}
-    hours = sum(run.record.seconds for run in evidence.runs) / 3600
+    # A search takes the time of its trials, which are runs themselves.
+    hours = sum(run.record.seconds for run in evidence.runs if run.record.kind != "search") / 3600
     return [
         ("finished runs", f"{finished} of {len(evidence.runs)}"),
         ("methods", str(len(methods))),

@@ -38,7 +38,8 @@ def result_tables(models: Sequence[ModelSummary], settings: Sequence[ModelSummar
 
 def _accuracy_table(dataset: str, models: list[ModelSummary]) -> Table:
     """Methods as rows and sizes as columns, for each budget, like the paper's main table."""
-    models = [model for model in models if model.kernel_size == 3]
+    # Trials of a search with a budget of its own have no test results: they are in the full table only.
+    models = [model for model in models if model.kernel_size == 3 and model.accuracy is not None]
     sizes = sorted({model.size for model in models}, key=size_order)
     found = {(m.budget, m.method, m.size): m for m in models}
     rows: list[Row] = []

@@ -111,7 +111,7 @@ class TroubleRow:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a folder of runs tells."""
+    """All that a folder of runs tells; `notes` are what the plan of a study asks its readers to know."""
 
     folder: Path
     runs: tuple[StoredRun, ...]
@@ -122,6 +122,7 @@ class Evidence:
     diagnostics: tuple[DiagnosticRow, ...] = ()
     trouble: tuple[TroubleRow, ...] = ()
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def missing(self) -> list[str]:
