@@ -10,9 +10,10 @@ from rich.box import SIMPLE_HEAD
 from onelip.cli import CommandInfo
 
 if TYPE_CHECKING:
+    from onelip.measurement import CountedCosts
     from onelip.theory import LayerShape, TheoryRow
 
-    Rows = list[tuple[TheoryRow, dict[str, float] | None]]
+    Rows = list[tuple[TheoryRow, CountedCosts | None]]
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,9 @@ class Theory:
 
     Operations are multiply-accumulates of the forward pass; memory is the count of numbers (4 bytes each) kept for
     the backward pass. A method has a second row where onelip computes it in another way than its authors.
+
+    Circular layers with one kernel act on frequencies for shapes where that is much cheaper than a convolution, which
+    the formulas describe; counts are those of the form in use.
     """
 
     b: int = 256
@@ -62,7 +66,7 @@ def _rows(shape: LayerShape, counted: bool) -> Rows:
     rows: Rows = []
     for row in theory_table():
         in_use = counted and row == costs_in_use(row.method)
-        rows.append((row, asdict(count_layer_costs(row.method, shape)) if in_use else None))
+        rows.append((row, count_layer_costs(row.method, shape) if in_use else None))
     return rows
 
 
@@ -73,20 +77,38 @@ def _print_json(shape: LayerShape, rows: Rows) -> None:
     for row, count in rows:
         entry: dict[str, Any] = {"method": row.method, "source": row.source}
         entry |= {"formulas": asdict(row.costs), "values": row.at(shape)}
-        entries.append(entry | ({"counted": count} if count else {}))
+        entries.append(entry | ({"counted": asdict(count)} if count else {}))
     print(json.dumps({"shape": asdict(shape), "rows": entries}, indent=2))
 
 
 def _print_tables(shape: LayerShape, rows: Rows, counted: bool) -> None:
     from rich.console import Console
 
+    from onelip.layers.spectral_conv import FREQUENCY_SHARE
+
     console = Console()
+    described = [row for row, _ in rows]
+    console.print(_operations(described))
+    console.print(f"By frequency: where that takes less than {FREQUENCY_SHARE} of the products. Costs are of CONV.\n")
     for part in ("input", "parameter"):
-        console.print(_symbols(part, [row for row, _ in rows]))
+        console.print(_symbols(part, described))
     console.print("C = b s² c² k², M = b s² c, P = c² k²: products, input and kernel of a plain convolution.\n")
     console.print(f"For b={shape.b} s={shape.s} c={shape.c} k={shape.k} t={shape.t}:\n")
     for part in ("input", "parameter"):
         console.print(_values(part, shape, rows, counted))
+    if any(count and count.by_frequency for _, count in rows):
+        console.print("* counted by frequency: for this shape cheaper than the convolution of the formula.")
+
+
+def _operations(rows: list[TheoryRow]) -> Any:
+    from rich.table import Table
+
+    table = Table(title="What is computed", title_justify="left", box=SIMPLE_HEAD)
+    for name in ("method", "by", "of the input", "of the parameters"):
+        table.add_column(name, no_wrap=name in ("method", "by"))
+    for row in rows:
+        table.add_row(row.method, row.source, row.costs.input_operations, row.costs.parameter_operations)
+    return table
 
 
 def _symbols(part: str, rows: list[TheoryRow]) -> Any:
@@ -95,13 +117,11 @@ def _symbols(part: str, rows: list[TheoryRow]) -> Any:
     from onelip.theory import pretty
 
     table = Table(title=f"{part.capitalize()} transformation", title_justify="left", box=SIMPLE_HEAD)
-    for name in ("method", "by", "operations", "MACs", "memory"):
-        table.add_column(name, no_wrap=name != "operations")
+    for name in ("method", "by", "MACs", "memory"):
+        table.add_column(name, no_wrap=True)
     for row in rows:
-        costs = row.costs
-        operations = getattr(costs, f"{part}_operations")
-        macs, memory = (pretty(getattr(costs, f"{part}_{what}")) for what in ("macs", "memory"))
-        table.add_row(row.method, row.source, operations, macs, memory)
+        macs, memory = (pretty(getattr(row.costs, f"{part}_{what}")) for what in ("macs", "memory"))
+        table.add_row(row.method, row.source, macs, memory)
     return table
 
 
@@ -122,9 +142,15 @@ def _values(part: str, shape: LayerShape, rows: Rows, counted: bool) -> Any:
         for what in (f"{part}_macs", f"{part}_memory"):
             cells.append(short_number(row.at(shape)[what]))
             if counted:
-                cells.append(short_number(count[what]) if count else "")
+                cells.append(_counted_cell(count, what) if count else "")
         table.add_row(*cells)
     return table
+
+
+def _counted_cell(count: CountedCosts, what: str) -> str:
+    from onelip.measurement.tables import short_number
+
+    return short_number(getattr(count, what)) + (" *" if count.by_frequency else "")
 
 
 COMMAND = CommandInfo("theory", Theory)

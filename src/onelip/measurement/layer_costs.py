@@ -9,6 +9,7 @@ import torch
 from onelip.errors import InvalidInputError
 from onelip.layers import create_conv
 from onelip.layers.shapes import LipschitzConv2d
+from onelip.layers.spectral_conv import KernelOrFrequencies
 from onelip.measurement.live_tensors import LiveTensors
 from onelip.measurement.macs import count_layer
 from onelip.measurement.meta import without_memory
@@ -23,16 +24,22 @@ class CountedCosts:
 
     `parameter_memory` holds the parameters, what autograd keeps of their transformation, and its result;
     `input_memory` what autograd keeps of the input transformation, and the output, but not the input.
+    `by_frequency` says that the layer applies its kernel frequency by frequency, because that is cheaper for this
+    shape; the formulas of such methods are those of the convolution.
     """
 
     input_macs: int
     input_memory: int
     parameter_macs: int
     parameter_memory: int
+    by_frequency: bool
 
 
 def count_layer_costs(method: str, shape: LayerShape, **options: object) -> CountedCosts:
-    """Count a square convolution in training mode on meta tensors; `options` go to the layer."""
+    """Count a square convolution in training mode on meta tensors, in the form in which it runs for this shape.
+
+    `options` go to the layer; with padding_mode="zeros" every kernel is applied as such.
+    """
     if shape.k % 2 == 0:
         raise InvalidInputError(f"layers have odd kernel sizes, not {shape.k}")
     with without_memory():
@@ -40,7 +47,8 @@ def count_layer_costs(method: str, shape: LayerShape, **options: object) -> Coun
         x = torch.rand(shape.b, shape.c, shape.s, shape.s, requires_grad=True)
         macs = count_layer(layer, x)
         parameters, inputs = _kept_numbers(layer, x)
-    return CountedCosts(macs.input, inputs, macs.parameters, parameters)
+    by_frequency = isinstance(layer, KernelOrFrequencies) and layer.acts_on_frequencies((shape.s, shape.s))
+    return CountedCosts(macs.input, inputs, macs.parameters, parameters, by_frequency)
 
 
 def _kept_numbers(layer: LipschitzConv2d, x: torch.Tensor) -> tuple[int, int]:
