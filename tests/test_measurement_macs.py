@@ -119,11 +119,12 @@ def test_recomputed_work_is_counted_again() -> None:
     layer, x = create_conv("sandwich", 8, 8, 3), torch.rand(2, 8, 6, 6, requires_grad=True)
     transformed = {name: tensor.detach() for name, tensor in layer.transform((6, 6)).items()}
     forward = count_macs(lambda: layer.apply_to(x, transformed))
-    dft = 2 * 8 * (2 * 6 * 4 * 6 + 4 * 6 * 6 * 4)
+    dft, product = 2 * 8 * spectral_operations((6, 6), 1, 0), 2 * 4 * (6 * 4) * 8 * 8
+    assert forward == 4 * dft + 2 * product
     y = layer.apply_to(x, transformed)
-    # The last product and inverse DFT have no result that the backward pass needs, hence are not run again.
-    again = forward - 2 * dft - 2 * 4 * (6 * 4) * 8 * 8
-    assert count_macs(lambda: y.sum().backward()) == forward + again
+    again = count_macs(lambda: y.sum().backward()) - forward  # without parameter gradients, backward is as forward
+    # At least up to the frequencies of the activation; torch decides how much of the last inverse DFT is run in vain.
+    assert 2 * dft + product <= again <= forward - dft
 
 
 def test_transform_and_apply_are_counted_apart() -> None:

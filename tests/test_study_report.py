@@ -39,7 +39,7 @@ def test_planned_trainings_without_a_record_are_named(tmp_path: Path) -> None:
     assert [(row.run, row.status, row.reason) for row in evidence.trouble] == [
         (second.name, "not run", "planned, not begun")
     ]
-    notes = "Learning rate and weight decay are each method's defaults: no search was made."
+    notes = "Learning rate and weight decay are the defaults: no search was made."
     assert evidence.notes == (notes,)
     assert findings(evidence, [])[-1] == notes
 

@@ -1,4 +1,4 @@
-"""Every method trains on real images under a time budget, and its proven bound holds afterwards."""
+"""Every method learns from real images in 20 s, and what is certified afterwards is proven."""
 
 from __future__ import annotations
 
@@ -13,19 +13,34 @@ from onelip.records import RunStatus
 from onelip.train_config import TrainConfig
 from onelip.training import train
 
+CHANCE = 0.1
+
+
+def loss_of_equal_scores(config: TrainConfig) -> float:
+    """What a network that has learnt nothing gets: all ten scores alike."""
+    assert config.temperature is not None
+    return config.offset + config.temperature * math.log(math.exp(-config.offset / config.temperature) + 9)
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", list_methods(), ids=lambda method: method.key)
-def test_a_method_trains_and_keeps_its_bound(method: MethodInfo, tmp_path: Path) -> None:
-    """A narrow network and small batches, so that a slow core makes enough steps as well."""
-    config = TrainConfig(method=method.key, width=8, dataset="cifar10-mini", batch_size=32, budget="5s")
+def test_a_method_learns_in_20_seconds(method: MethodInfo, tmp_path: Path) -> None:
+    """A narrow network and a high temperature, because one core makes 60 to 180 steps in that time."""
+    config = TrainConfig(
+        method=method.key,
+        width=4,
+        dataset="cifar10-mini",
+        budget="20s",
+        recipe="short",
+        temperature=4.0,
+    )
     record = train(config, tmp_path)
     assert record.status is RunStatus.FINISHED
-    assert record.metrics["steps"] > 1
-    assert math.isfinite(record.metrics["validation_loss"])
+    assert record.metrics["validation_loss"] < loss_of_equal_scores(config)
     metrics = evaluate_run(tmp_path / record.name).metrics
-    assert 0 <= metrics["test_certified_accuracy_36"] <= metrics["test_accuracy"] <= 1
+    assert metrics["test_accuracy"] > CHANCE
     if method.guarantee == "none":
         assert metrics["test_certified_accuracy_36"] == 0
     else:
+        assert metrics["test_certified_accuracy_36"] > CHANCE
         assert metrics["test_lipschitz_bound"] <= 1 + 1e-4

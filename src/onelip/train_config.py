@@ -6,7 +6,7 @@ The command line reads this file for its help, so torch is imported only where a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from onelip.errors import InvalidInputError
@@ -14,6 +14,24 @@ from onelip.time_budget import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from onelip.convnet_config import ConvNetConfig
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings that belong together; each one that is given to `TrainConfig` itself wins."""
+
+    optimizer: str
+    batch_size: int
+    temperature: float
+    lr: float | None
+    """None for that of the method."""
+
+
+RECIPES = {
+    "paper": Recipe(optimizer="sgd", batch_size=256, temperature=0.25, lr=None),
+    "short": Recipe(optimizer="adam", batch_size=64, temperature=2.0, lr=0.002),
+}
+"""paper: for hours. short: for seconds to minutes, a few hundred steps; docs/training.md has the reasons and figures."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,22 +58,24 @@ class TrainConfig:
     """Training time, such as 2h, 5m, 90s. Evaluation does not count. Give this or --epochs."""
     epochs: int | None = None
     """Passes over the training set, instead of --budget."""
-    batch_size: int = 256
-    """Images per step, over all processes."""
+    recipe: Literal["paper", "short"] = "paper"
+    """Defaults of batch size, learning rate, optimiser and temperature: paper, or short for a few hundred steps."""
+    batch_size: int | None = None
+    """Images per step, over all processes; by default that of the recipe (256; short: 64)."""
     lr: float | None = None
-    """Highest learning rate of the schedule; by default that of the method."""
+    """Highest learning rate of the schedule; by default that of the method (short: 0.002)."""
     weight_decay: float = 3e-5
     """Weight decay; the default is the middle of the range that the paper searches."""
-    optimizer: str = "sgd"
-    """An optimiser of torch by its name: sgd, adamw, nadam, ..."""
+    optimizer: str | None = None
+    """An optimiser of torch by its name: sgd, adamw, nadam, ...; by default that of the recipe (sgd; short: adam)."""
     momentum: float = 0.9
     """Momentum, where the optimiser has one; the schedule cycles it unless --no-cycle-momentum."""
     cycle_momentum: bool = True
     """Move momentum (or beta1) from 0.95 to 0.85 and back while the learning rate rises and falls: torch's default."""
     offset: float = 2 * math.sqrt(2) * 36 / 255
     """Margin that the loss asks for."""
-    temperature: float = 0.25
-    """Temperature of the loss."""
+    temperature: float | None = None
+    """Temperature of the loss; by default that of the recipe (0.25; short: 2)."""
     augmentation: Literal["none", "crop-flip", "randaugment"] | None = None
     """none, crop-flip or randaugment; by default what the paper uses for the data set."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -78,17 +98,25 @@ class TrainConfig:
 
         method, info = get_method(self.method), get_dataset(self.dataset)
         self._set("method", method.key)
-        self._set("lr", method.learning_rate if self.lr is None else self.lr)
+        self._follow_recipe(method.learning_rate)
         self._set("augmentation", info.augmentation if self.augmentation is None else self.augmentation)
         if self.size is None and self.width is None:
             self._set("size", "XS")
         self._set("size", self.network.size)  # refuses what no network can be built from
-        self._set("optimizer", find_optimiser(self.optimizer).__name__.lower())
+        self._set("optimizer", find_optimiser(self.settings.optimizer).__name__.lower())
         self._check_budget()
         self._check_numbers()
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+
+    def _follow_recipe(self, method_lr: float) -> None:
+        if self.recipe not in RECIPES:
+            raise InvalidInputError(f"unknown recipe {self.recipe!r}; known: {', '.join(RECIPES)}")
+        recipe = RECIPES[self.recipe]
+        for name, value in asdict(recipe).items():
+            if getattr(self, name) is None:
+                self._set(name, method_lr if value is None else value)
 
     def _check_budget(self) -> None:
         if (self.budget is None) == (self.epochs is None):
@@ -104,12 +132,18 @@ class TrainConfig:
             "weight_decay": (self.weight_decay, 0 <= self.weight_decay < math.inf, "0 or more"),
             "momentum": (self.momentum, 0 <= self.momentum < 1, "in [0, 1)"),
             "ema_decay": (self.ema_decay, self.ema_decay is None or 0 < self.ema_decay < 1, "in (0, 1)"),
-            "batch_size": (self.batch_size, self.batch_size >= 1, "1 or more"),
+            "batch_size": (self.settings.batch_size, self.settings.batch_size >= 1, "1 or more"),
             "validation_fraction": (self.validation_fraction, 0 <= self.validation_fraction < 1, "in [0, 1)"),
         }
         for name, (value, good, allowed) in rules.items():
             if not good:
                 raise InvalidInputError(f"{name} must be {allowed}, got {value}")
+
+    @property
+    def settings(self) -> Recipe:
+        """What recipe and options come to, all known by now."""
+        assert self.optimizer is not None and self.batch_size is not None and self.temperature is not None
+        return Recipe(self.optimizer, self.batch_size, self.temperature, self.max_lr)
 
     @property
     def max_lr(self) -> float:

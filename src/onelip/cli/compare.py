@@ -60,6 +60,8 @@ class CompareCommand:
     """Final trainings of each network, with the seeds 0, 1, ..."""
     batch_size: int | None = None
     """Images per step, in training and in measurements."""
+    recipe: Literal["paper", "short"] | None = None
+    """Recipe of the trainings: the paper's, or the one for minutes (docs/training.md)."""
     measure: Literal["full", "short", "none"] | None = None
     """Times as `onelip measure time`, or within seconds with wide intervals, or no costs at all."""
     out: Path = Path("study")
@@ -117,7 +119,9 @@ class CompareCommand:
         from onelip.study.plan_file import stored_options
 
         names = ("methods", "sizes", "width", "datasets", "budgets", "epochs", "kernel_sizes", "search_runs")
-        given = {name: getattr(self, name) for name in (*names, "search_budget", "seeds", "batch_size", "measure")}
+        given = {
+            name: getattr(self, name) for name in (*names, "search_budget", "seeds", "batch_size", "recipe", "measure")
+        }
         stored = stored_options(self.out)
         is_plain = self.preset is None and all(value in (None, ()) for value in given.values())
         if is_plain and stored:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
-from onelip.layers.initialisation import initialise
+from onelip.layers.initialisation import identity_or_orthogonal, initialise
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor
@@ -45,7 +45,7 @@ def projection_kernel(factors: Tensor) -> Tensor:
 class BCOPConv2d(KernelConv2d):
     """Convolution with a kernel built from one orthogonal matrix and 2 (k - 1) half-rank projections."""
 
-    initialisations = ("auto", "orthogonal", "xavier", "normal", "uniform")
+    initialisations = ("auto", "identity", "orthogonal", "xavier", "normal", "uniform")
 
     factors: nn.Parameter | None
 
@@ -65,9 +65,30 @@ class BCOPConv2d(KernelConv2d):
     def reset_parameters(self) -> None:
         """Draw all matrices as `init` says."""
         super().reset_parameters()
-        if self.factors is not None:
+        if self.factors is None:
+            return
+        name = self.default_init() if self.init == "auto" else self.init
+        if name == "identity":
+            self._start_with_cancelling_factors(self.factors)
+        else:
             for factor in self.factors:
-                initialise(factor, self.default_init() if self.init == "auto" else self.init)
+                initialise(factor, name)
+
+    @torch.no_grad()
+    def _start_with_cancelling_factors(self, factors: Tensor) -> None:
+        """R in the first half of the factors, its complement in the second: the product is the centre tap alone.
+
+        (P + (I - P) z)((I - P) + P z) = z I, because P (I - P) = 0.
+        """
+        whole = factors.new_empty(factors.shape[1], factors.shape[1])
+        nn.init.orthogonal_(whole)
+        half, rank = len(factors) // 2, factors.shape[2]
+        factors[:half] = whole[:, :rank]
+        factors[half:] = whole[:, -rank:]
+
+    def default_init(self) -> str:
+        """The identity in square layers, orthogonal elsewhere."""
+        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Orthogonalise, then multiply out."""
@@ -84,6 +105,10 @@ class BCOPLinear(MatrixLinear):
     """Linear layer with an orthogonal matrix: BCOP with one tap."""
 
     initialisations = BCOPConv2d.initialisations
+
+    def default_init(self) -> str:
+        """The identity in square layers, orthogonal elsewhere."""
+        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Polar factor."""

@@ -2,8 +2,8 @@
 
 The matrix is first rescaled by AOL on its shorter side, which makes its norm at most 1 for sure, and then replaced by
 its polar factor U: all singular values become 1. A kernel is unrolled to out x (in k k); every pixel stands in k * k
-patches, so the convolution has norm at most k ||U||, and the kernel is divided by k. Exact for k = 1, a valid
-but loose bound otherwise.
+patches, so the convolution has norm at most k ||U||. Dividing by k is valid but loose: a kernel of one tap loses two
+thirds in every layer. So the kernel is divided by the smaller of two bounds, k and the one of AOL.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from torch import Tensor
 
 from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.initialisation import identity_or_orthogonal
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor
-from onelip.linalg.rescaling import aol_scale
+from onelip.linalg.rescaling import aol_scale, rescaled_isometry
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:
@@ -28,16 +29,24 @@ def orthogonalise(matrix: Tensor) -> Tensor:
 
 
 class BjorckConv2d(KernelConv2d):
-    """Convolution with an orthogonalised unrolled kernel, divided by its side."""
+    """Convolution with an orthogonalised unrolled kernel, divided by a bound of its norm."""
+
+    def default_init(self) -> str:
+        """The identity in square layers, orthogonal elsewhere."""
+        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
-        """Orthogonalise the out x (in k k) matrix, divide by k."""
+        """Orthogonalise the out x (in k k) matrix, rescale the kernel."""
         kernel = tensors["weight"]
-        return {"kernel": orthogonalise(kernel.flatten(-3)).reshape(kernel.shape) / self.kernel_size[0]}
+        return {"kernel": rescaled_isometry(orthogonalise(kernel.flatten(-3)).reshape(kernel.shape))}
 
 
 class BjorckLinear(MatrixLinear):
     """Linear layer with an orthogonal matrix."""
+
+    def default_init(self) -> str:
+        """The identity in square layers, orthogonal elsewhere."""
+        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Orthogonalise."""
@@ -68,7 +77,7 @@ METHOD = MethodInfo(
         input_macs="b*s**2*c**2*k**2",
         input_memory="b*s**2*c",
         parameter_operations="AOL; Gram, eigh & 2 MMs in float64",
-        parameter_macs="c**3*(4*k**2 + 9/2)",
-        parameter_memory="5*c**2*k**2 + 2*c**2",
+        parameter_macs="c**3*((k**4 + 9*k**2 + 9)/2)",
+        parameter_memory="c**2*(k**4 - k**3 + 6*k**2 + 2)",
     ),
 )

@@ -34,8 +34,8 @@ class _ScaledWeight(ParametrisedLayer):
         self.alpha = nn.Parameter(torch.empty((), **factory))
 
     def default_init(self) -> str:
-        """As in the original: torch's default for convolutions."""
-        return "uniform"
+        """The identity in square layers; elsewhere as in the original, torch's default for convolutions."""
+        return "identity" if self.weight.shape[0] == self.weight.shape[1] else "uniform"
 
     def reset_parameters(self) -> None:
         """Draw the weight; alpha starts at its norm."""

@@ -36,7 +36,8 @@ def initialise(weight: Tensor, name: str) -> None:
     xavier: independent normal entries of variance 2 / (fan_in + fan_out); normal: of variance 1 / fan_in;
     uniform: torch's default for convolutions;
     minmax: the orthogonal matrix of the differences of the channels i and i + c/2, then of their negated sums (for
-    the residual layers, see `start_residual`).
+    the residual layers, see `start_residual`);
+    plane: a rotation of the last two channels only, which SOC cannot normalise to anything larger.
     """
     fan_in = weight[0].numel()
     if name == "identity":
@@ -48,6 +49,9 @@ def initialise(weight: Tensor, name: str) -> None:
     elif name == "minmax":
         nn.init.zeros_(weight)
         centre_tap(weight).copy_(differences_and_sums(weight))
+    elif name == "plane":
+        nn.init.zeros_(weight)
+        centre_tap(weight)[-2:, -2:] = torch.tensor([[0.0, -1.0], [1.0, 0.0]])[-len(weight) :, -len(weight) :]
     elif name == "xavier":
         nn.init.xavier_normal_(weight)
     elif name == "normal":

@@ -7,7 +7,6 @@ s >= 0, that is the same with W = S^(1/2) V and the bias S^(1/2) b: nothing has 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from torch import Tensor, nn
@@ -16,8 +15,7 @@ from torch.nn import functional as F
 from onelip.layers.base import Transformed
 from onelip.layers.convolution import residual_convolution
 from onelip.layers.fused import FusedLayer, PaddingMode
-from onelip.layers.initialisation import initialise
-from onelip.layers.shapes import LipschitzLinear, ParametrisedLayer
+from onelip.layers.shapes import LipschitzLinear
 from onelip.layers.spectral_conv import (
     KernelOrFrequencies,
     check_size,
@@ -25,14 +23,6 @@ from onelip.layers.spectral_conv import (
     spectral_convolution,
 )
 from onelip.linalg.fourier import Size
-
-
-def start_like_sll(layer: ParametrisedLayer) -> None:
-    """SLL's start, which the comparison paper uses for CPL too: Xavier weights, a small random bias."""
-    initialise(layer.weight, "xavier" if layer.init == "auto" else layer.init)
-    if layer.bias is not None:
-        bound = 1 / math.sqrt(layer.weight[0].numel())
-        nn.init.uniform_(layer.bias, -bound, bound)
 
 
 def residual_product(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
@@ -60,10 +50,6 @@ class ResidualConv2d(KernelOrFrequencies):
 
     square = True
 
-    def reset_parameters(self) -> None:
-        """Draw new weights and biases."""
-        start_like_sll(self)
-
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
         """Two convolutions and an activation between them."""
         return apply_residual(x, transformed, scaled_bias(self.bias, transformed["root"]), self.padding_mode)
@@ -77,10 +63,6 @@ class ResidualLinear(LipschitzLinear):
     """Fully connected residual layer: transformed parameters {"matrix": W (n, n), "root": S^(1/2) (n,)}."""
 
     square = True
-
-    def reset_parameters(self) -> None:
-        """Draw new weights and biases."""
-        start_like_sll(self)
 
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
         """Two matrix products and an activation between them."""

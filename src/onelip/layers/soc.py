@@ -24,6 +24,7 @@ from onelip.layers.base import Transformed
 from onelip.layers.convolution import same_convolution
 from onelip.layers.fused import FusedLayer, PaddingMode
 from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.initialisation import INITIALISATIONS
 from onelip.layers.shapes import ConvOptions
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import SpectralConv2d
@@ -95,6 +96,8 @@ class SOCConv2d(SpectralConv2d):
         self.algorithm, self.train_terms, self.eval_terms = algorithm, train_terms, eval_terms
         self.size_dependent = algorithm == "frequency" and self.kernel_size[0] > 1
 
+    initialisations = (*INITIALISATIONS, "plane")
+
     @property
     def width(self) -> int:
         """Channels of the square operator; fewer inputs are padded with zeros, fewer outputs are the first ones."""
@@ -106,8 +109,8 @@ class SOCConv2d(SpectralConv2d):
         return self.width, self.width, *self.kernel_size
 
     def default_init(self) -> str:
-        """A random kernel: its skew part, normalised, is a random rotation."""
-        return "normal"
+        """A rotation of two channels only: near the identity, where normalising a random kernel never starts."""
+        return "plane"
 
     def unconstrained_kernel(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The normalised skew kernel."""
@@ -169,6 +172,8 @@ class FusedSOCConv2d(FusedLayer):
 class SOCLinear(MatrixLinear):
     """Linear layer with the exponential of a skew-symmetric matrix."""
 
+    initialisations = SOCConv2d.initialisations
+
     @property
     def weight_shape(self) -> tuple[int, ...]:
         """A square matrix."""
@@ -176,8 +181,8 @@ class SOCLinear(MatrixLinear):
         return width, width
 
     def default_init(self) -> str:
-        """A random matrix, as for the convolution."""
-        return "normal"
+        """As for the convolution."""
+        return "plane"
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """exp of the normalised skew part, cut to shape."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.initialisation import identity_or_orthogonal
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.linalg.fourier import Size
 
@@ -19,8 +20,8 @@ class StandardConv2d(KernelConv2d):
     """`nn.Conv2d` behind the interface of the other methods, circular by default."""
 
     def default_init(self) -> str:
-        """As torch does."""
-        return "uniform"
+        """As AOL and LOT: torch's own start contracts by 0.58 per layer, and a deep network dies of it."""
+        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """The kernel as it is."""
@@ -31,8 +32,8 @@ class StandardLinear(MatrixLinear):
     """`nn.Linear` behind the interface of the other methods."""
 
     def default_init(self) -> str:
-        """As torch does."""
-        return "uniform"
+        """As AOL and LOT: torch's own start contracts by 0.58 per layer, and a deep network dies of it."""
+        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """The matrix as it is."""

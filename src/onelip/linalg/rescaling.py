@@ -88,3 +88,16 @@ def aol_kernel_scale(kernel: Tensor) -> Tensor:
     else:
         row_sums = _row_sums_by_products(scaled, scale)
     return _inverse_root(row_sums, scale, zero)
+
+
+def rescaled_isometry(kernel: Tensor) -> Tensor:
+    """Kernel (..., out, in, k, k) whose unrolled matrix has norm at most 1, divided by a bound of its convolution.
+
+    Every pixel stands in k * k patches, so the convolution has norm at most k; and with AOL's scale D it has norm at
+    most 1 as K D, hence at most 1 / min D. The smaller of the two bounds is used. Rounding can only move the
+    unrolled norm by a few eps, which the proven bound of the layer counts.
+    """
+    if kernel.shape[-1] == 1:
+        return kernel
+    scale = aol_kernel_scale(kernel).amin(-1).clamp(min=1 / kernel.shape[-1])
+    return kernel * scale[..., None, None, None, None]

@@ -38,9 +38,9 @@ def predicted_bytes(job: Job) -> int | None:
 def _training_bytes(config: TrainConfig) -> int:
     network = config.network
     shipped = None
-    if config.batch_size == _SHIPPED_BATCH and network.kernel_size == 3 and network.size is not None:
+    if config.settings.batch_size == _SHIPPED_BATCH and network.kernel_size == 3 and network.size is not None:
         shipped = predicted_costs().get((network.method, network.size, network.input_size))
-    return _predicted(network, config.batch_size) if shipped is None else shipped.training_bytes
+    return _predicted(network, config.settings.batch_size) if shipped is None else shipped.training_bytes
 
 
 @functools.cache

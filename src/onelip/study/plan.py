@@ -127,5 +127,6 @@ class _Planner:
             budget=budget,
             epochs=self.options.epochs,
             batch_size=self.options.batch_size,
+            recipe=self.options.recipe,
             seed=seed,
         )

@@ -160,7 +160,7 @@ class _Training:
         metrics = {
             "train_loss": train_loss,
             "train_seconds": seconds,
-            "images_per_second": steps * self.config.batch_size / max(seconds - before, 1e-9),
+            "images_per_second": steps * self.config.settings.batch_size / max(seconds - before, 1e-9),
             **({} if scores is None else scores.metrics("validation")),
         }
         position = {"step": self.plan.steps, "epoch": self.plan.steps / len(self.session.stream)}

@@ -42,7 +42,7 @@ class Session:
         )
         self.stream = BatchStream(
             self.splits.train,
-            config.batch_size,
+            config.settings.batch_size,
             config.seed,
             make_augmentation(config.augmentation or "none"),
             rank=ranks.rank,
@@ -54,14 +54,14 @@ class Session:
         self.average = None if config.ema_decay is None else copy.deepcopy(self.model).requires_grad_(False)
         self.parallel = ranks.wrap(self.model)
         self.optimiser = make_optimiser(
-            config.optimizer,
+            config.settings.optimizer,
             self.model.parameters(),
             lr=config.max_lr,
             weight_decay=config.weight_decay,
             momentum=config.momentum,
         )
         self.schedule = OneCycle(config.max_lr)
-        self.loss = OffsetCrossEntropy(config.offset, config.temperature)
+        self.loss = OffsetCrossEntropy(config.offset, config.settings.temperature)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=ranks.device)
         self.loss_steps = 0
 

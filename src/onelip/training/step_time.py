@@ -42,7 +42,11 @@ def measure_step_time(config: TrainConfig, device: torch.device) -> StepTime:
     """Time a few training steps of a network on random images."""
     model = ConvNet.from_config(config.network, device=device)
     optimiser = make_optimiser(
-        config.optimizer, model.parameters(), lr=1e-4, weight_decay=config.weight_decay, momentum=config.momentum
+        config.settings.optimizer,
+        model.parameters(),
+        lr=1e-4,
+        weight_decay=config.weight_decay,
+        momentum=config.momentum,
     )
     small, large = (_step_seconds(model, optimiser, config, batch, device) for batch in _SMALL_BATCHES)
     per_image = max(0.0, (large - small) / (_SMALL_BATCHES[1] - _SMALL_BATCHES[0]))
