@@ -31,7 +31,7 @@ RECIPES = {
     "paper": Recipe(optimizer="sgd", batch_size=256, temperature=0.25, lr=None),
     "short": Recipe(optimizer="adam", batch_size=64, temperature=2.0, lr=0.002),
 }
-"""paper: for hours. short: for seconds to minutes, a few hundred steps; docs/training.md has the reasons and figures."""
+"""paper: for hours. short: for seconds to minutes, a few hundred steps; docs/training.md has reasons and figures."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,9 @@ class TrainConfig:
     @property
     def settings(self) -> Recipe:
         """What recipe and options come to, all known by now."""
-        assert self.optimizer is not None and self.batch_size is not None and self.temperature is not None
+        assert self.optimizer is not None
+        assert self.batch_size is not None
+        assert self.temperature is not None
         return Recipe(self.optimizer, self.batch_size, self.temperature, self.max_lr)
 
     @property

@@ -37,7 +37,8 @@ def initialise(weight: Tensor, name: str) -> None:
     uniform: torch's default for convolutions;
     minmax: the orthogonal matrix of the differences of the channels i and i + c/2, then of their negated sums (for
     the residual layers, see `start_residual`);
-    plane: a rotation of the last two channels only, which SOC cannot normalise to anything larger.
+    plane: a rotation of the last two channels, which SOC cannot normalise to anything larger, and little else. (Not
+    nothing else: powers of the tiny numbers that the first steps would make of zeros are slow to compute with.)
     """
     fan_in = weight[0].numel()
     if name == "identity":
@@ -50,7 +51,7 @@ def initialise(weight: Tensor, name: str) -> None:
         nn.init.zeros_(weight)
         centre_tap(weight).copy_(differences_and_sums(weight))
     elif name == "plane":
-        nn.init.zeros_(weight)
+        nn.init.normal_(weight, std=0.01 / math.sqrt(fan_in))
         centre_tap(weight)[-2:, -2:] = torch.tensor([[0.0, -1.0], [1.0, 0.0]])[-len(weight) :, -len(weight) :]
     elif name == "xavier":
         nn.init.xavier_normal_(weight)
