@@ -10,7 +10,6 @@ import pytest
 import tiny_data
 
 from onelip.errors import InvalidInputError
-from onelip.layers import get_method
 from onelip.study.jobs import Job, JobState, JobStatus
 from onelip.study.options import MAIN_METHODS, StudyOptions, options_from_plain, preset
 from onelip.study.plan import plan, shard, union
@@ -40,7 +39,8 @@ def test_quick_trains_all_main_methods_once() -> None:
     assert _kinds(jobs) == {"memory": 9, "macs": 9, "time": 8, "train": 8}
     trained = [job for job in jobs if isinstance(job, TrainJob)]
     assert tuple(job.config.method for job in trained) == MAIN_METHODS
-    assert all(job.config.lr == get_method(job.config.method).learning_rate and job.search is None for job in trained)
+    assert all(job.config.recipe == "short" and job.search is None for job in trained)
+    assert {job.config.method: job.config.lr for job in trained} == dict.fromkeys(MAIN_METHODS, 0.002) | {"standard": 5e-4}
     # The promise is ten minutes on two cores: the estimate leaves two for the report and a slow machine.
     assert sum(job.estimated_seconds(_nowhere) or 1e9 for job in jobs) < 8 * 60
 

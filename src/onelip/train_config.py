@@ -14,6 +14,7 @@ from onelip.time_budget import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from onelip.convnet_config import ConvNetConfig
+    from onelip.layers import MethodInfo
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class TrainConfig:
     batch_size: int | None = None
     """Images per step, over all processes; by default that of the recipe (256; short: 64)."""
     lr: float | None = None
-    """Highest learning rate of the schedule; by default that of the method (short: 0.002)."""
+    """Highest learning rate of the schedule; by default that of the method (short: 0.002, plain layers 0.0005)."""
     weight_decay: float = 3e-5
     """Weight decay; the default is the middle of the range that the paper searches."""
     optimizer: str | None = None
@@ -98,7 +99,7 @@ class TrainConfig:
 
         method, info = get_method(self.method), get_dataset(self.dataset)
         self._set("method", method.key)
-        self._follow_recipe(method.learning_rate)
+        self._follow_recipe(method)
         self._set("augmentation", info.augmentation if self.augmentation is None else self.augmentation)
         if self.size is None and self.width is None:
             self._set("size", "XS")
@@ -110,13 +111,16 @@ class TrainConfig:
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
-    def _follow_recipe(self, method_lr: float) -> None:
+    def _follow_recipe(self, method: MethodInfo) -> None:
         if self.recipe not in RECIPES:
             raise InvalidInputError(f"unknown recipe {self.recipe!r}; known: {', '.join(RECIPES)}")
         recipe = RECIPES[self.recipe]
-        for name, value in asdict(recipe).items():
+        lr = method.learning_rate
+        if recipe.lr is not None:  # scores without a constraint explode at rates that Lipschitz layers can take
+            lr = recipe.lr / 4 if method.guarantee == "none" else recipe.lr
+        for name, value in {**asdict(recipe), "lr": lr}.items():
             if getattr(self, name) is None:
-                self._set(name, method_lr if value is None else value)
+                self._set(name, value)
 
     def _check_budget(self) -> None:
         if (self.budget is None) == (self.epochs is None):

@@ -134,6 +134,8 @@ _PRESETS: dict[PresetName, dict[str, Any]] = {
     # Below ten minutes on two cores: 8 trainings of 30 s, and about as much again for measuring and certifying.
     "quick": {
         "datasets": ("cifar10-mini",),
+        "sizes": (),
+        "width": 8,
         "budgets": ("30s",),
         "batch_size": 64,
         "recipe": "short",
