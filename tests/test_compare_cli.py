@@ -24,7 +24,9 @@ def _at_80_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("arguments", ["--sizes XS --batch-size 256", "--preset cpu", "--preset paper --kernel-sizes 3"])
+@pytest.mark.parametrize(
+    "arguments", ["--sizes XS --batch-size 256", "--preset cpu", "--preset paper --kernel-sizes 3"]
+)
 def test_the_plan_fits_80_columns_and_writes_nothing(
     arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,7 +40,9 @@ def test_quick_trains_all_main_methods_once() -> None:
     trained = [job for job in jobs if isinstance(job, TrainJob)]
     assert tuple(job.config.method for job in trained) == MAIN_METHODS
     assert all(job.config.recipe == "short" and job.search is None for job in trained)
-    assert {job.config.method: job.config.lr for job in trained} == dict.fromkeys(MAIN_METHODS, 0.002) | {"standard": 5e-4}
+    assert {job.config.method: job.config.lr for job in trained} == dict.fromkeys(MAIN_METHODS, 0.002) | {
+        "standard": 5e-4
+    }
     # The promise is ten minutes on two cores: the estimate leaves two for the report and a slow machine.
     assert sum(job.estimated_seconds(_nowhere) or 1e9 for job in jobs) < 8 * 60
 
