@@ -27,7 +27,7 @@ def model_and_batches() -> tuple[nn.Module, list[tuple[Tensor, Tensor]]]:
     model = nn.Sequential(*layers, FirstChannels(3)).eval()
     batches = []
     for _ in range(2):
-        x = torch.randn(15, 4, 4, 4) / 4
+        x = (torch.randn(15, 4, 4, 4) / 4).clamp(-1, 1)
         with torch.no_grad():
             labels = model(x).argmax(1)
         labels[:3] = (labels[:3] + 1) % 3
@@ -119,3 +119,9 @@ def test_command_line_fails_loudly(
 def test_bad_radii(checkpoint: str, eps: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["attack", checkpoint, f"--eps={eps}"]) == 2
     assert "eps" in capsys.readouterr().err
+
+
+def test_inputs_beyond_the_bounds_are_refused() -> None:
+    model, batches = model_and_batches()
+    with pytest.raises(InvalidInputError, match="wider bounds"):
+        attack(model, [(2 * x, labels) for x, labels in batches], bounds=(-0.1, 0.1))

@@ -64,6 +64,9 @@ def attack(
     correct, certified, survived = [], [], []
     certifier: Certifier | None = None
     for x, labels in loader:
+        if x.min() < bounds[0] or x.max() > bounds[1]:
+            low, high = float(x.min()), float(x.max())
+            raise InvalidInputError(f"inputs range from {low:g} to {high:g}, beyond bounds={bounds}: pass wider bounds")
         certifier = certifier or Certifier(model, x.shape[1:], arithmetic="float32")
         certificate = certifier(x, labels)
         within = torch.stack([certificate.certified(value) for value in eps])

@@ -103,13 +103,16 @@ class LipschitzLayer(nn.Module, ABC):
     def _transform_core(self, size: Size | None) -> Transformed:
         return self.transform_given(self.tensors_to_transform(), size)
 
-    def transform_given(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_given(
+        self, tensors: Mapping[str, Tensor], size: Size | None, *, cheapest_form: bool = True
+    ) -> Transformed:
         """`transform` of the tensors given in place of the layer's own, all of which may have a leading dimension."""
         reference = next(iter(tensors.values()))
         with _no_autocast(reference.device):
             double = self.evaluates_in_float64 and not self.training
             wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
-            transformed = self.choose_form(self.transform_tensors(wide, size), size)
+            transformed = self.transform_tensors(wide, size)
+            transformed = self.choose_form(transformed, size) if cheapest_form else transformed
         return {name: tensor.to(reference.dtype) for name, tensor in transformed.items()}
 
     def hand_over(self, size: Size | None, transformed: Transformed) -> None:

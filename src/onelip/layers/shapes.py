@@ -102,14 +102,12 @@ class ParametrisedLayer(LipschitzLayer):
         """Register `bias` with `size` entries, or as None."""
         self.register_parameter("bias", nn.Parameter(torch.zeros(size, **factory)) if bias else None)
 
-    def _detached(self, input_size: Size | None) -> Transformed:
+    def _detached(self, input_size: Size | None, *, cheapest_form: bool = True) -> Transformed:
         """Detached copies of the transformed parameters, for the size given or the only one evaluated so far."""
         only_size = input_size is None and len(self._cache) == 1
-        return self._detached_core(next(iter(self._cache)) if only_size else self.core_size(input_size))
-
-    def _detached_core(self, size: Size | None) -> Transformed:
+        size = next(iter(self._cache)) if only_size else self.core_size(input_size)
         with torch.no_grad():
-            transformed = self._transform_core(size)
+            transformed = self.transform_given(self.tensors_to_transform(), size, cheapest_form=cheapest_form)
         return {name: tensor.detach().clone() for name, tensor in transformed.items()}
 
 

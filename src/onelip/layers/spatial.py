@@ -27,9 +27,13 @@ class KernelConv2d(KernelOrFrequencies):
             return spectral_convolution(x, transformed, self.bias)
         return same_convolution(x, transformed["kernel"], self.bias, self.padding_mode)
 
+    def _detached(self, input_size: Size | None, *, cheapest_form: bool = False) -> Transformed:
+        """Fused layers are plain convolutions: they need the kernel."""
+        return super()._detached(input_size, cheapest_form=cheapest_form)
+
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A convolution of stride 1 that wraps around as often as a small image asks for."""
-        return WrappingConv2d(self._detached_core(None), self.bias)
+        return WrappingConv2d(transformed, self.bias)
 
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """One `nn.Conv2d`, the stride included: unshuffling pixels by s turns k x k taps into (s k) x (s k)."""
@@ -37,7 +41,7 @@ class KernelConv2d(KernelOrFrequencies):
         pad = step * (self.kernel_size[0] // 2)
         if input_size is not None and self.padding_mode == "circular" and pad > min(input_size):
             return super().fuse(input_size)
-        taps = self._detached_core(None)["kernel"].unflatten(1, (self.in_channels, step, step))
+        taps = self._detached(input_size)["kernel"].unflatten(1, (self.in_channels, step, step))
         kernel = taps.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)
         conv = frozen_conv(kernel, self.bias, self.padding_mode, stride=step)
         divides = input_size is not None and input_size[0] % step == 0 and input_size[1] % step == 0
