@@ -14,7 +14,7 @@ from onelip.errors import InvalidInputError
 from onelip.measurement import REFERENCE, Workload, predict_memory
 from onelip.measurement.workload import build_network
 from onelip.models import ConvNet
-from onelip.report.evidence import size_name
+from onelip.records import size_name
 
 
 def test_a_width_replaces_the_size() -> None:

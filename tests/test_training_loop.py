@@ -90,6 +90,16 @@ def test_the_method_decides_the_learning_rate() -> None:
     assert tiny_config(epochs=None, budget="300s") == tiny_config(epochs=None, budget="5m")
 
 
+def test_budgets_below_an_hour_follow_the_short_recipe() -> None:
+    ten_minutes = TrainConfig(method="lot", budget="10m")
+    assert (ten_minutes.recipe, ten_minutes.optimizer, ten_minutes.batch_size) == ("short", "adam", 64)
+    assert ten_minutes == TrainConfig(method="lot", budget="10m", recipe="short")
+    assert TrainConfig(method="lot", budget="59m59s").recipe == "short"
+    for hours in ({"budget": "1h"}, {"epochs": 3}, {"budget": "10m", "recipe": "paper"}):
+        config = TrainConfig(method="lot", **hours)
+        assert (config.recipe, config.optimizer, config.batch_size, config.lr) == ("paper", "sgd", 256, 0.08)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

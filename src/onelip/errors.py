@@ -1,6 +1,11 @@
 """Errors that a user can act on: each message is one line that says what is wrong and what is allowed."""
 
 
+def one_line(error: BaseException) -> str:
+    """Type and message of an unexpected error on one line, for records and tables."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 class OnelipError(Exception):
     """Base of all errors raised on purpose; the command line prints the message and exits with code 2."""
 

@@ -26,7 +26,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from onelip.atomic_files import WriteError
-from onelip.errors import InvalidInputError, OnelipError
+from onelip.errors import InvalidInputError, OnelipError, one_line
 from onelip.records import RunStatus, run_name
 from onelip.records.lock import is_locked
 from onelip.samplers import NumberedSampler
@@ -167,7 +167,7 @@ def _run_trial(trial: Trial, study: optuna.Study, config: SearchConfig, folder: 
             return False
         raise  # a full disk or missing data is not the fault of this point: the trial can be continued
     except RuntimeError as error:  # what torch raises: out of memory, a decomposition that does not converge
-        _fail(trial, study, f"{type(error).__name__}: {error}")
+        _fail(trial, study, one_line(error))
         return True
     if record.status is RunStatus.FINISHED:
         study.tell(trial, record.metrics[GOAL], skip_if_finished=True)

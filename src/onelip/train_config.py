@@ -34,6 +34,9 @@ RECIPES = {
 }
 """paper: for hours. short: for seconds to minutes, a few hundred steps; docs/training.md has reasons and figures."""
 
+PAPER_FROM_SECONDS = 3600.0
+"""Budgets below this follow the recipe "short" unless told otherwise: the paper's shortest is two hours."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -59,8 +62,9 @@ class TrainConfig:
     """Training time, such as 2h, 5m, 90s. Evaluation does not count. Give this or --epochs."""
     epochs: int | None = None
     """Passes over the training set, instead of --budget."""
-    recipe: Literal["paper", "short"] = "paper"
-    """Defaults of batch size, learning rate, optimiser and temperature: paper, or short for a few hundred steps."""
+    recipe: Literal["auto", "paper", "short"] = "auto"
+    """Defaults of batch size, learning rate, optimiser and temperature: the paper's, or short for a few hundred steps.
+    auto is short for budgets below 1h, else paper."""
     batch_size: int | None = None
     """Images per step, over all processes; by default that of the recipe (256; short: 64)."""
     lr: float | None = None
@@ -112,8 +116,11 @@ class TrainConfig:
         object.__setattr__(self, name, value)
 
     def _follow_recipe(self, method: MethodInfo) -> None:
+        if self.recipe == "auto":
+            is_short = self.budget_seconds is not None and self.budget_seconds < PAPER_FROM_SECONDS
+            self._set("recipe", "short" if is_short else "paper")
         if self.recipe not in RECIPES:
-            raise InvalidInputError(f"unknown recipe {self.recipe!r}; known: {', '.join(RECIPES)}")
+            raise InvalidInputError(f"unknown recipe {self.recipe!r}; known: auto, {', '.join(RECIPES)}")
         recipe = RECIPES[self.recipe]
         lr = method.learning_rate
         if recipe.lr is not None:  # scores without a constraint explode at rates that Lipschitz layers can take

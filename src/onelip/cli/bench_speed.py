@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, one_line
 
 if TYPE_CHECKING:
     from onelip.speed import Contestant, SpeedReport, Suite
@@ -91,6 +91,6 @@ def _measure(contestants: list[Contestant], suite: Suite) -> SpeedReport:
             try:
                 report.results.append(measure_contestant(contestant, suite))
             except Exception as error:  # named below the table; the others go on
-                report.failures[contestant.key] = " ".join(f"{type(error).__name__}: {error}".split())
+                report.failures[contestant.key] = one_line(error)
             progress.advance(bar)
     return report

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
+from onelip.linalg.tracing import is_traced
 
 
 class MaxMin(nn.Module):
@@ -31,7 +32,7 @@ class MaxMin(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Sort every pair; shape and memory layout are those of x."""
         _check_groups(self, x, self.dim, 2)
-        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        if is_traced():
             return _max_min(x, self.dim)
         return _MaxMinFunction.apply(x, self.dim)  # pyright: ignore[reportReturnType]
 

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
-from onelip.layers.initialisation import identity_or_orthogonal
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.linalg.fourier import Size
 from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
@@ -22,10 +21,6 @@ from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
 
 class AOLConv2d(KernelConv2d):
     """Convolution with a kernel rescaled per input channel."""
-
-    def default_init(self) -> str:
-        """The identity in square layers, orthogonal elsewhere."""
-        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """P D, with D from the autocorrelation of the kernel."""
@@ -35,10 +30,6 @@ class AOLConv2d(KernelConv2d):
 
 class AOLLinear(MatrixLinear):
     """Linear layer with a matrix rescaled per column."""
-
-    def default_init(self) -> str:
-        """The identity in square layers, orthogonal elsewhere."""
-        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """P D."""

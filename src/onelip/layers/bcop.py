@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
-from onelip.layers.initialisation import identity_or_orthogonal, initialise
+from onelip.layers.initialisation import initialise
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor
@@ -44,8 +44,6 @@ def projection_kernel(factors: Tensor) -> Tensor:
 
 class BCOPConv2d(KernelConv2d):
     """Convolution with a kernel built from one orthogonal matrix and 2 (k - 1) half-rank projections."""
-
-    initialisations = ("auto", "identity", "orthogonal", "xavier", "normal", "uniform")
 
     factors: nn.Parameter | None
 
@@ -86,10 +84,6 @@ class BCOPConv2d(KernelConv2d):
         factors[:half] = whole[:, :rank]
         factors[half:] = whole[:, -rank:]
 
-    def default_init(self) -> str:
-        """The identity in square layers, orthogonal elsewhere."""
-        return identity_or_orthogonal(self.weight)
-
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Orthogonalise, then multiply out."""
         matrix = polar_factor(tensors["weight"])[..., None, None, :, :]
@@ -103,12 +97,6 @@ class BCOPConv2d(KernelConv2d):
 
 class BCOPLinear(MatrixLinear):
     """Linear layer with an orthogonal matrix: BCOP with one tap."""
-
-    initialisations = BCOPConv2d.initialisations
-
-    def default_init(self) -> str:
-        """The identity in square layers, orthogonal elsewhere."""
-        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Polar factor."""

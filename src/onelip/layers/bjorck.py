@@ -14,7 +14,6 @@ from torch import Tensor
 
 from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
-from onelip.layers.initialisation import identity_or_orthogonal
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor
@@ -31,10 +30,6 @@ def orthogonalise(matrix: Tensor) -> Tensor:
 class BjorckConv2d(KernelConv2d):
     """Convolution with an orthogonalised unrolled kernel, divided by a bound of its norm."""
 
-    def default_init(self) -> str:
-        """The identity in square layers, orthogonal elsewhere."""
-        return identity_or_orthogonal(self.weight)
-
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Orthogonalise the out x (in k k) matrix, rescale the kernel."""
         kernel = tensors["weight"]
@@ -43,10 +38,6 @@ class BjorckConv2d(KernelConv2d):
 
 class BjorckLinear(MatrixLinear):
     """Linear layer with an orthogonal matrix."""
-
-    def default_init(self) -> str:
-        """The identity in square layers, orthogonal elsewhere."""
-        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Orthogonalise."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.layers.fused import PaddingMode
+from onelip.linalg.tracing import is_traced
 
 
 def adjoint_kernel(kernel: Tensor) -> Tensor:
@@ -56,11 +57,6 @@ def circular_pad(x: Tensor, pad: int) -> Tensor:
     if x.stride(1) == 1:
         return x.permute(0, 2, 3, 1).flatten(1, 2).index_select(1, places).unflatten(1, padded).permute(0, 3, 1, 2)
     return x.flatten(2).index_select(2, places).unflatten(2, padded)
-
-
-def is_traced() -> bool:
-    """Compilers and torch.func take the plain operations: the former fuse them, the latter differentiate them."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def _autocast(x: Tensor, kernel: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -18,7 +18,6 @@ from onelip.layers.base import Transformed
 from onelip.layers.convolution import channels_innermost
 from onelip.layers.fused import FusedLayer, frozen_conv
 from onelip.layers.info import Complexity, MethodInfo
-from onelip.layers.initialisation import identity_or_orthogonal
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import spectral_convolution, with_dft
@@ -44,10 +43,6 @@ class ECOConv2d(LipschitzConv2d):
     """Dilated convolution with orthogonal frequency matrices; circular, because its kernel spans the torus."""
 
     padding_modes = ("circular",)
-
-    def default_init(self) -> str:
-        """The identity in square layers, orthogonal elsewhere."""
-        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Polar factors at the k x k frequencies."""
@@ -82,10 +77,6 @@ class FusedECOConv2d(FusedLayer):
 
 class ECOLinear(MatrixLinear):
     """Linear layer with the polar factor of its matrix: a 1 x 1 ECO convolution."""
-
-    def default_init(self) -> str:
-        """The identity in square layers, orthogonal elsewhere."""
-        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Polar factor."""

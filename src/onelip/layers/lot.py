@@ -14,7 +14,6 @@ from torch import Tensor
 
 from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
-from onelip.layers.initialisation import identity_or_orthogonal
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import SpectralConv2d
 from onelip.linalg.fourier import Size
@@ -27,10 +26,6 @@ class LOTConv2d(SpectralConv2d):
     # The iteration lands on norm 1 to rounding in float32 already, and is the costliest transformation of all.
     evaluates_in_float64 = False
 
-    def default_init(self) -> str:
-        """The identity in square layers, orthogonal elsewhere."""
-        return identity_or_orthogonal(self.weight)
-
     def constrain(self, matrices: Tensor) -> Tensor:
         """Polar factors."""
         return polar_factor(matrices)
@@ -40,10 +35,6 @@ class LOTLinear(MatrixLinear):
     """Linear layer with the polar factor of its matrix."""
 
     evaluates_in_float64 = False
-
-    def default_init(self) -> str:
-        """The identity in square layers, orthogonal elsewhere."""
-        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Polar factor."""

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
-from onelip.layers.initialisation import identity_or_orthogonal
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor
@@ -26,10 +25,6 @@ class ONIConv2d(KernelConv2d):
     # The final cubic steps land on norm 1 to rounding in float32 already; in float64 there are twice as many steps.
     evaluates_in_float64 = False
 
-    def default_init(self) -> str:
-        """The identity in square layers, orthogonal elsewhere."""
-        return identity_or_orthogonal(self.weight)
-
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Orthogonalise the out x (in k k) matrix, rescale the kernel."""
         kernel = tensors["weight"]
@@ -41,10 +36,6 @@ class ONILinear(MatrixLinear):
     """Linear layer with an orthogonal matrix."""
 
     evaluates_in_float64 = False
-
-    def default_init(self) -> str:
-        """The identity in square layers, orthogonal elsewhere."""
-        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Orthogonalise."""

@@ -23,27 +23,31 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from onelip.layers.base import Transformed
-from onelip.layers.convolution import is_traced, same_convolution
+from onelip.layers.convolution import same_convolution
 from onelip.layers.fused import FusedLayer
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import centre_tap, initialise
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear, ParametrisedLayer
 from onelip.layers.spectral_conv import (
+    at_frequency_zero,
     check_size,
+    dft_of,
+    embedded,
     image_size,
     torus_size,
     with_dft,
 )
 from onelip.linalg.fourier import (
-    RealDFT,
     Size,
     from_frequency,
     multiply_frequencies,
     split_complex,
     to_frequency,
     torus_matrices,
+    torus_of,
 )
 from onelip.linalg.orthogonal import cayley
+from onelip.linalg.tracing import is_traced
 
 LINEAR_START_BIAS = 0.01
 """Initial bias of every layer. What one layer makes positive stays so in the next ones, and channels of zeros, where
@@ -75,22 +79,19 @@ def sandwich_convolution(x: Tensor, transformed: Mapping[str, Tensor], bias: Ten
     if "dft_rows" not in transformed:
         hidden = F.relu(same_convolution(x, transformed["inner"], bias, "circular"))
         return same_convolution(hidden, transformed["outer"], None, "circular")
-    height, width = x.shape[-2:]
-    torus = image_size(transformed, (1, 1))
-    if torus != (height, width):
-        x = F.pad(x, (0, torus[1] - width, 0, torus[0] - height))
-    dft = RealDFT(transformed["dft_columns"], transformed["dft_rows"])
-    constant = None if bias is None else bias * math.sqrt(math.prod(torus))
+    dft = dft_of(transformed)
+    torus = torus_of(dft)
 
     def rest(frequencies: Tensor, inner: Tensor, outer: Tensor, constant: Tensor | None) -> Tensor:
         hidden = F.relu(from_frequency(multiply_frequencies(frequencies, inner, constant), torus, dft))
         return from_frequency(multiply_frequencies(to_frequency(hidden, dft), outer), torus, dft)
 
-    arguments = to_frequency(x, dft), transformed["inner"], transformed["outer"], constant
+    frequencies = to_frequency(embedded(x, torus), dft)
+    arguments = frequencies, transformed["inner"], transformed["outer"], at_frequency_zero(bias, torus)
     # The activation and its frequencies are computed anew in the backward pass: a third of the memory.
     y = rest(*arguments) if is_traced() else checkpoint(rest, *arguments, use_reentrant=False, preserve_rng_state=False)
     assert isinstance(y, Tensor)
-    return y[..., :height, :width]
+    return y[..., : x.shape[-2], : x.shape[-1]]
 
 
 def sandwich_product(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None) -> Tensor:

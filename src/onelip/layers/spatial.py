@@ -14,7 +14,7 @@ from onelip.layers.convolution import same_convolution
 from onelip.layers.fused import FusedLayer, frozen_conv, frozen_linear
 from onelip.layers.reshape import ZeroSpatialPad
 from onelip.layers.shapes import LipschitzLinear
-from onelip.layers.spectral_conv import KernelOrFrequencies, spectral_convolution
+from onelip.layers.spectral_conv import KernelOrFrequencies, convolve
 from onelip.linalg.fourier import Size
 
 
@@ -23,9 +23,7 @@ class KernelConv2d(KernelOrFrequencies):
 
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
         """One convolution."""
-        if "matrices" in transformed:
-            return spectral_convolution(x, transformed, self.bias)
-        return same_convolution(x, transformed["kernel"], self.bias, self.padding_mode)
+        return convolve(x, transformed, self.bias, self.padding_mode)
 
     def _detached(self, input_size: Size | None, *, cheapest_form: bool = False) -> Transformed:
         """Fused layers are plain convolutions: they need the kernel."""

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from onelip.errors import InvalidInputError
 from onelip.layers.base import Transformed
 from onelip.layers.convolution import same_convolution
-from onelip.layers.fused import FusedLayer, frozen_conv
+from onelip.layers.fused import FusedLayer, PaddingMode, frozen_conv
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.linalg.fourier import (
     RealDFT,
@@ -63,15 +63,33 @@ def spectral_convolution(
 
     Smaller images are embedded in the torus and cropped.
     """
-    dft = RealDFT(transformed["dft_columns"], transformed["dft_rows"])
-    height, width = x.shape[-2:]
+    dft = dft_of(transformed)
     torus = torus_of(dft)
-    x = F.pad(x, (0, torus[1] - width, 0, torus[0] - height)) if torus != (height, width) else x
-    # A constant image b is b sqrt(h w) at the frequency 0.
-    constant = None if bias is None else bias * math.sqrt(math.prod(torus))
-    y = multiply_frequencies(to_frequency(x, dft), transformed["matrices"], constant, adjoint)
-    y = from_frequency(y, torus, dft)
-    return y[..., :height, :width] if torus != (height, width) else y
+    frequencies = to_frequency(embedded(x, torus), dft)
+    y = multiply_frequencies(frequencies, transformed["matrices"], at_frequency_zero(bias, torus), adjoint)
+    return from_frequency(y, torus, dft)[..., : x.shape[-2], : x.shape[-1]]
+
+
+def dft_of(transformed: Mapping[str, Tensor]) -> RealDFT:
+    """The DFT among transformed parameters."""
+    return RealDFT(transformed["dft_columns"], transformed["dft_rows"])
+
+
+def embedded(x: Tensor, torus: Size) -> Tensor:
+    """The image with zeros behind it up to the size of the torus."""
+    return F.pad(x, (0, torus[1] - x.shape[-1], 0, torus[0] - x.shape[-2])) if torus != tuple(x.shape[-2:]) else x
+
+
+def at_frequency_zero(bias: Tensor | None, torus: Size) -> Tensor | None:
+    """A constant image b is b sqrt(h w) at the frequency 0, and nothing elsewhere."""
+    return None if bias is None else bias * math.sqrt(math.prod(torus))
+
+
+def convolve(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
+    """The convolution of {"kernel"} or of {"matrices", "dft_columns", "dft_rows"}."""
+    if "kernel" in transformed:
+        return same_convolution(x, transformed["kernel"], bias, padding_mode)
+    return spectral_convolution(x, transformed, bias)
 
 
 class KernelOrFrequencies(LipschitzConv2d):
@@ -143,9 +161,7 @@ class SpectralConv2d(LipschitzConv2d):
 
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
         """DFT, one product per frequency, inverse DFT; or a plain 1 x 1 convolution."""
-        if "kernel" in transformed:
-            return same_convolution(x, transformed["kernel"], self.bias, self.padding_mode)
-        return spectral_convolution(x, transformed, self.bias)
+        return convolve(x, transformed, self.bias, self.padding_mode)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """The same in the frequency domain, for images of one size; or a plain 1 x 1 convolution."""
@@ -169,7 +185,7 @@ class FusedSpectralConv2d(FusedLayer):
 
 def image_size(transformed: Mapping[str, Tensor], margin: Size) -> Size:
     """Size of the images whose torus these parameters belong to, zero padding by margin - 1 included."""
-    torus = torus_of(RealDFT(transformed["dft_columns"], transformed["dft_rows"]))
+    torus = torus_of(dft_of(transformed))
     return torus[0] - margin[0] + 1, torus[1] - margin[1] + 1
 
 

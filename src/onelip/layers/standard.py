@@ -11,17 +11,12 @@ from torch import Tensor
 
 from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
-from onelip.layers.initialisation import identity_or_orthogonal
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.linalg.fourier import Size
 
 
 class StandardConv2d(KernelConv2d):
     """`nn.Conv2d` behind the interface of the other methods, circular by default."""
-
-    def default_init(self) -> str:
-        """As AOL and LOT: torch's own start contracts by 0.58 per layer, and a deep network dies of it."""
-        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """The kernel as it is."""
@@ -30,10 +25,6 @@ class StandardConv2d(KernelConv2d):
 
 class StandardLinear(MatrixLinear):
     """`nn.Linear` behind the interface of the other methods."""
-
-    def default_init(self) -> str:
-        """As AOL and LOT: torch's own start contracts by 0.58 per layer, and a deep network dies of it."""
-        return identity_or_orthogonal(self.weight)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """The matrix as it is."""

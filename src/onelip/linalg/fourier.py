@@ -19,6 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from onelip.linalg.tracing import is_traced
+
 Size = tuple[int, int]
 
 
@@ -142,7 +144,7 @@ def multiply_frequencies(x: Tensor, matrices: Tensor, bias: Tensor | None = None
     """
     matrices = matrices.to(x.dtype)  # under autocast x has the narrow type
     matrices = matrices.mT if adjoint else matrices
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if is_traced():
         return _plain_product(x, matrices, bias, adjoint)
     return _ComplexProduct.apply(x, matrices, bias, False, adjoint)  # pyright: ignore[reportReturnType]
 

@@ -17,29 +17,28 @@ from typing import Any, Literal
 import torch
 
 import onelip
+from onelip.errors import one_line
 from onelip.machine import machine_facts
 from onelip.measurement.macs import count_network
-from onelip.measurement.memory import MemoryUse, available_memory, measure_memory, predict_memory, smallest_card
-from onelip.measurement.throughput import measure_throughput
+from onelip.measurement.memory import MemoryUse, available_memory, fits, measure_memory, predict_memory, smallest_card
+from onelip.measurement.throughput import Rounds, measure_throughput
 from onelip.measurement.workload import Workload
 from onelip.records import RunStatus, start_run
 
 Quantity = Literal["time", "memory", "macs"]
-
-SCRATCH_FACTOR = 1.2
-"""A real run is tried if this multiple of its predicted tensors is free: kernels use scratch space of their own."""
 
 _MEASURED_CODE = ("linalg", "layers", "convnet_config", "models", "measurement")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One quantity of one workload, on a device or predicted without one."""
+    """One quantity of one workload, on a device or predicted without one; `rounds` replace the usual ones of a time."""
 
     quantity: Quantity
     workload: Workload
     device: str = "cpu"
     predicted: bool = False
+    rounds: Rounds | None = None
 
     def config(self) -> dict[str, Any]:
         """What identifies the measurement, as plain values."""
@@ -49,6 +48,8 @@ class Job:
         if self.quantity == "time" or (self.quantity == "memory" and not self.predicted):
             config["device"] = self.device
             config["hardware"] = _hardware(torch.device(self.device))
+        if self.rounds is not None:
+            config["rounds"] = asdict(self.rounds)
         return config
 
 
@@ -102,7 +103,7 @@ def run_job(job: Job, runs_dir: Path) -> Outcome:
         try:
             metrics = _measure(job)
         except Exception as error:  # named in the record and in the table
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = one_line(error)
             run.update(status=RunStatus.FAILED, reason=reason, seconds=time.monotonic() - start)
             return Outcome(job, {}, reason, True, run.folder)
         run.update(status=RunStatus.FINISHED, metrics=metrics, seconds=time.monotonic() - start)
@@ -113,7 +114,7 @@ def _may_fit_now(job: Job, metrics: dict[str, Any]) -> bool:
     """Whether a combination that was too large may be tried again, because more memory is free."""
     if metrics.get("fits"):
         return False
-    return metrics["needed_bytes"] * SCRATCH_FACTOR <= available_memory(torch.device(job.device))
+    return fits(metrics["needed_bytes"], available_memory(torch.device(job.device)))
 
 
 def _measure(job: Job) -> dict[str, Any]:
@@ -130,12 +131,12 @@ def _measure_on_device(job: Job, device: torch.device) -> dict[str, Any]:
         needed += _predicted_training(job.workload.reference)
     available = available_memory(device)
     too_large = {"fits": False, "needed_bytes": needed, "available_bytes": available}
-    if needed * SCRATCH_FACTOR > available:
+    if not fits(needed, available):
         return too_large
     try:
         if job.quantity == "memory":
             return _memory_metrics(measure_memory(job.workload, device))
-        return {"fits": True, **asdict(measure_throughput(job.workload, device))}
+        return {"fits": True, **asdict(measure_throughput(job.workload, device, job.rounds))}
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return too_large

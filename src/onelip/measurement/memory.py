@@ -26,6 +26,8 @@ CARDS_GIB = (8, 12, 24, 40, 80)
 CARD_OVERHEAD = 1 * GIB
 """Left free on a card for the CUDA context, scratch space and fragmentation: an allowance, not a measurement."""
 
+_SCRATCH_FACTOR = 1.2
+
 TRAINING_STEPS = 2
 """The momentum buffers appear at the end of the first step, so the peak is reached in the second."""
 
@@ -100,6 +102,11 @@ def parameter_bytes(model: nn.Module) -> int:
 def smallest_card(needed: int) -> int | None:
     """Smallest card (in GiB) that holds so many bytes beside the overhead, or None."""
     return next((card for card in CARDS_GIB if needed + CARD_OVERHEAD <= card * GIB), None)
+
+
+def fits(needed: int, available: int) -> bool:
+    """Whether a real run may be tried: kernels use scratch space of their own beside the predicted tensors."""
+    return needed * _SCRATCH_FACTOR <= available
 
 
 def available_memory(device: torch.device | None = None) -> int:

@@ -6,6 +6,8 @@ right after the other, in alternating order, and the reported ratio is the media
 
 from __future__ import annotations
 
+import functools
+import gc
 import math
 import time
 from collections.abc import Callable
@@ -117,12 +119,8 @@ def _timing(ours: list[float], theirs: list[float]) -> Timing:
 
 def measure_throughput(workload: Workload, device: torch.device, rounds: Rounds | None = None) -> Throughput:
     """Time one network against the reference on the same shapes."""
-    clock, rounds = device_clock(device), rounds or default_rounds(device)
-    x, labels = random_batch(workload, device)
-    model, reference = build_network(workload, device), build_network(workload.reference, device)
-    steps = training_step(model, x, labels), training_step(reference, x, labels)
-    training = compare(*steps, clock, rounds)
-    inference = compare(_cached_inference(model, x), _cached_inference(reference, x), clock, rounds)
+    networks = build_network(workload, device), build_network(workload.reference, device)
+    training, inference = compare_networks(*networks, random_batch(workload, device), rounds or default_rounds(device))
     batch, images = workload.batch_size, workload.data.train_size
     return Throughput(
         training=training,
@@ -133,13 +131,28 @@ def measure_throughput(workload: Workload, device: torch.device, rounds: Rounds 
     )
 
 
-def _cached_inference(model: nn.Module, x: Tensor) -> Action:
-    """A forward pass without gradients; the caller's warm-up fills the caches of the transformations."""
+def compare_networks(
+    model: nn.Module,
+    reference: nn.Module,
+    batch: tuple[Tensor, Tensor],
+    rounds: Rounds,
+    for_inference: Callable[[nn.Module], nn.Module] = nn.Module.eval,
+) -> tuple[Timing, Timing]:
+    """Time training steps of two networks, then forward passes of what `for_inference` makes of the first.
+
+    The warm-up fills the caches of the parameter transformations.
+    """
+    x, labels = batch
+    clock = device_clock(x.device)
+    steps = training_step(model, x, labels), training_step(reference, x, labels)
+    training = compare(*steps, clock, rounds)
+    del steps  # with the momentum
     model.zero_grad()
-    model.eval()
+    reference.zero_grad()
+    inference = compare(_inference(for_inference(model), x), _inference(reference.eval(), x), clock, rounds)
+    gc.collect()  # networks with cycles of references would otherwise stay beside the next ones
+    return training, inference
 
-    def forward() -> None:
-        with torch.no_grad():
-            model(x)
 
-    return forward
+def _inference(model: nn.Module, x: Tensor) -> Action:
+    return torch.no_grad()(functools.partial(model, x))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from onelip.data import DatasetInfo, get_dataset
 from onelip.errors import InvalidInputError
 from onelip.measurement.reference import WIDTHS, ReferenceConvNet
 from onelip.models import ConvNet
+from onelip.records import size_name
 
 REFERENCE = "reference"
 """Name of the fixed plain network in the place of a method."""
@@ -67,7 +68,7 @@ class Workload:
     @property
     def size_name(self) -> str:
         """XS, S, M or L, or w8 for a width of 8."""
-        return f"w{self.width}" if self.size is None else self.size
+        return size_name(asdict(self))
 
 
 def build_network(workload: Workload, device: torch.device | None = None) -> nn.Module:

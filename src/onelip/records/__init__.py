@@ -1,9 +1,9 @@
 """Records of runs: one folder per run with one JSON record and at most one checkpoint; see docs/records.md."""
 
-from onelip.records.canonical import canonical_json, dump_json, parse_json, run_name, to_plain
+from onelip.records.canonical import canonical_json, dump_json, parse_json, run_name, size_name, to_plain
 from onelip.records.checkpoint import CHECKPOINT_FILE, Checkpoint, load_checkpoint, save_checkpoint
 from onelip.records.reading import read_record
-from onelip.records.record import RECORD_FILE, SCHEMA_VERSION, RunRecord, RunStatus, new_record
+from onelip.records.record import RECORD_FILE, SCHEMA_VERSION, STUDY_FILE, RunRecord, RunStatus, new_record
 from onelip.records.store import (
     LoadedRecords,
     Run,
@@ -19,6 +19,7 @@ __all__ = [
     "CHECKPOINT_FILE",
     "RECORD_FILE",
     "SCHEMA_VERSION",
+    "STUDY_FILE",
     "Checkpoint",
     "LoadedRecords",
     "Run",
@@ -37,6 +38,7 @@ __all__ = [
     "remove_run",
     "run_name",
     "save_checkpoint",
+    "size_name",
     "start_run",
     "to_plain",
 ]

@@ -122,3 +122,9 @@ def _decode_object(value: dict[str, Any]) -> Any:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def size_name(config: Mapping[str, Any]) -> str:
+    """XS, S, M, L, or "w8" for a network with a width of its own, which then replaces the size."""
+    width = config.get("width")
+    return str(config.get("size")) if width is None else f"w{width}"

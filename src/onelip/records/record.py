@@ -14,6 +14,8 @@ from onelip.records.canonical import dump_json, run_name, to_plain
 
 SCHEMA_VERSION = 1
 RECORD_FILE = "record.json"
+STUDY_FILE = "study.json"
+"""Plan of a study, in the folder above those of its runs."""
 
 
 class RunStatus(enum.StrEnum):

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from onelip.atomic_files import WriteError, remove_temporaries, write_atomically
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, one_line
 from onelip.records.canonical import canonical_json, looks_like_run_name
 from onelip.records.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from onelip.records.lock import LOCK_FILE, RunLock, is_locked
@@ -78,8 +78,7 @@ def _ending(error: BaseException | None) -> dict[str, Any]:
     if error is None:
         return {"status": RunStatus.INTERRUPTED, "reason": "left before its end"}
     if isinstance(error, Exception):
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        return {"status": RunStatus.FAILED, "reason": reason}
+        return {"status": RunStatus.FAILED, "reason": one_line(error)}
     return {"status": RunStatus.INTERRUPTED, "reason": f"stopped by {type(error).__name__}"}
 
 

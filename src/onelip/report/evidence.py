@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onelip.errors import InvalidInputError
-from onelip.records import RECORD_FILE, RunStatus, StoredRun, load_records, parse_json
-from onelip.report.planned import STUDY_FILE, not_run, read_plan
+from onelip.records import RECORD_FILE, STUDY_FILE, RunStatus, StoredRun, load_records, parse_json, size_name
+from onelip.report.planned import not_run, read_plan
 from onelip.report.rows import (
     RADII,
     CostKey,
@@ -112,12 +112,6 @@ def _training_row(run: StoredRun) -> TrainingRow:
         history=_history(run.folder),
         created_at=record.created_at,
     )
-
-
-def size_name(config: dict[str, Any]) -> str:
-    """XS, S, M, L, or "w8" for a network with a width of its own, which then replaces the size."""
-    width = config.get("width")
-    return str(config.get("size")) if width is None else f"w{width}"
 
 
 def _budget(config: dict[str, Any], metrics: dict[str, Any]) -> tuple[str, float | None]:

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from onelip.records import StoredRun, parse_json
+from onelip.records import STUDY_FILE, StoredRun, parse_json, size_name
 from onelip.report.rows import TroubleRow
 
-STUDY_FILE = "study.json"
 _SAME = ("method", "size", "width", "dataset", "kernel_size", "budget", "epochs", "batch_size", "seed")
 
 
@@ -37,7 +36,7 @@ def not_run(plan: dict[str, Any], runs: Iterable[StoredRun]) -> Iterator[Trouble
         if job["kind"] != "train" or _identity(job) in present:
             continue
         causes = [f"{need} failed: {failed[need]}" for need in job["needs"] if need in failed]
-        size = job["size"] or f"w{job['width']}"
+        size = size_name(job)
         reason = causes[0] if causes else "planned, not begun"
         yield TroubleRow(job["name"], "train", job["method"], size, job["dataset"], "not run", reason)
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import functools
-import gc
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
 
 from onelip.errors import OnelipError
-from onelip.measurement import MemoryUse, Rounds, Timing, Workload, compare, predict_memory
-from onelip.measurement.campaign import SCRATCH_FACTOR
-from onelip.measurement.memory import GIB, available_memory
-from onelip.measurement.throughput import Action, default_rounds, device_clock
-from onelip.measurement.workload import build_network, random_batch, training_step
+from onelip.measurement import MemoryUse, Rounds, Timing, Workload, predict_memory
+from onelip.measurement.memory import GIB, available_memory, fits
+from onelip.measurement.throughput import compare_networks, default_rounds
+from onelip.measurement.workload import build_network, random_batch
 from onelip.speed.contestants import Contestant
 
 
@@ -71,31 +68,14 @@ def measure_contestant(contestant: Contestant, suite: Suite) -> SpeedResult:
     torch.manual_seed(suite.seed)
     memory = contestant.memory()
     _check_fit(memory, suite)
-    training, inference = _time(contestant, suite)
+    model = contestant.build().to(suite.device)
+    reference = build_network(suite.workload.reference, suite.device)
+    batch = random_batch(suite.workload, suite.device)
+    training, inference = compare_networks(model, reference, batch, suite.rounds, contestant.for_inference)
     return SpeedResult(contestant, training, inference, memory, memory.training / suite.reference_memory.training)
 
 
 def _check_fit(memory: MemoryUse, suite: Suite) -> None:
     needed = memory.training + suite.reference_memory.training
-    if needed * SCRATCH_FACTOR > available_memory(suite.device):
+    if not fits(needed, available_memory(suite.device)):
         raise TooLargeError(f"needs {needed / GIB:.1f} GiB together with the reference")
-
-
-def _time(contestant: Contestant, suite: Suite) -> tuple[Timing, Timing]:
-    clock = device_clock(suite.device)
-    model = contestant.build().to(suite.device)
-    reference = build_network(suite.workload.reference, suite.device)
-    x, labels = random_batch(suite.workload, suite.device)
-    steps = training_step(model, x, labels), training_step(reference, x, labels)
-    training = compare(*steps, clock, suite.rounds)
-    del steps  # with the momentum
-    model.zero_grad()
-    reference.zero_grad()
-    passes = _inference(contestant.for_inference(model), x), _inference(reference.eval(), x)
-    inference = compare(*passes, clock, suite.rounds)
-    gc.collect()  # networks with cycles of references would otherwise stay beside the next ones
-    return training, inference
-
-
-def _inference(model: nn.Module, x: Tensor) -> Action:
-    return torch.no_grad()(functools.partial(model, x))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onelip.errors import InvalidInputError, OnelipError
-from onelip.records import RECORD_FILE, RunRecord, RunStatus, read_record
+from onelip.records import RECORD_FILE, RunRecord, RunStatus, read_record, size_name
 from onelip.records.lock import is_locked
 
 RUNS = "runs"
@@ -108,18 +108,13 @@ class Job(ABC):
     def label(self) -> str:
         """For people."""
         facts = self.facts
-        words = [facts.get("quantity"), facts["method"], size_word(facts), facts["dataset"]]
+        words = [facts.get("quantity"), facts["method"], size_name(facts), facts["dataset"]]
         if facts.get("kernel_size") not in (None, 3):
             words.append(f"{facts['kernel_size']}x{facts['kernel_size']}")
         words.append(budget_word(facts))
         if facts.get("seed") is not None and self.kind == "train":
             words.append(f"seed {facts['seed']}")
         return " ".join([self.kind, *(str(word) for word in words if word)])
-
-
-def size_word(facts: dict[str, Any]) -> str:
-    """XS, S, M, L or w8."""
-    return facts["size"] or f"w{facts['width']}"
 
 
 def budget_word(facts: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import torch
 
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, OnelipError, one_line
 from onelip.records.lock import RunLock
 from onelip.study.jobs import Circumstances, Job, JobState, JobStatus, lock_folder, state_of
 
@@ -103,17 +103,10 @@ class Worker:
                 return state
             reason = state.reason or "it ended without a result"
         except Exception as error:  # one job that fails does not stop the others
-            reason = _reason(error)
+            reason = str(error) if isinstance(error, OnelipError) else one_line(error)
         finally:
             _free_memory()
         return JobState(JobStatus.FAILED, reason, seconds=time.monotonic() - start)
-
-
-def _reason(error: Exception) -> str:
-    from onelip.errors import OnelipError
-
-    text = " ".join(str(error).split())
-    return text if isinstance(error, OnelipError) else f"{type(error).__name__}: {text}"
 
 
 def _free_memory() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from onelip.measurement import Job as Measurement
-from onelip.measurement import Rounds, measure_throughput, run_job
-from onelip.measurement.campaign import SCRATCH_FACTOR
-from onelip.measurement.memory import GIB, available_memory
-from onelip.records import RECORD_FILE, RunRecord, RunStatus, read_record, run_name, start_run
+from onelip.measurement import Rounds, run_job
+from onelip.measurement.memory import GIB
+from onelip.records import RECORD_FILE, RunRecord, read_record, run_name
 from onelip.study.jobs import RUNS, Circumstances, Job, JobFailed, JobState, state_of_record
 
 SHORT_ROUNDS = Rounds(warm_up=1, least=6, most=12, tolerance=0.05, seconds=4.0)
@@ -28,36 +24,20 @@ NETWORK = ("method", "size", "width", "dataset", "batch_size")
 
 @dataclass(frozen=True)
 class MeasureJob(Job):
-    """One quantity of one network; with `rounds` a time is measured in these instead of the usual ones.
-
-    `memory` are the jobs that predict what a short measurement would need, so that none is tried that cannot fit.
-    """
+    """One quantity of one network."""
 
     measurement: Measurement
-    rounds: Rounds | None = None
-    memory: tuple[MeasureJob, ...] = ()
 
     kind = "measure"
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """Identity of the record."""
-        config = self.measurement.config()
-        return config if self.rounds is None else config | {"rounds": asdict(self.rounds)}
-
     def make_name(self) -> str:
         """Name of the record."""
-        return run_name("measure", self.config, None)
+        return run_name("measure", self.measurement.config(), None)
 
     @property
     def facts(self) -> dict[str, Any]:
         """What is measured."""
         return {"quantity": self.measurement.quantity, **asdict(self.measurement.workload)}
-
-    @property
-    def needs(self) -> tuple[Job, ...]:
-        """The predictions of memory, for a short measurement."""
-        return self.memory
 
     def recorded(self, study: Path) -> JobState:
         """State of the record."""
@@ -65,29 +45,13 @@ class MeasureJob(Job):
 
     def run(self, study: Path, how: Circumstances) -> None:
         """Measure, unless there is a record."""
-        if self.rounds is None:
-            outcome = run_job(self.measurement, study / RUNS)
-            if outcome.failure:
-                raise JobFailed(outcome.failure)
-            return
-        with start_run(study / RUNS, "measure", self.config) as run:
-            if run.record.status is RunStatus.FINISHED:
-                return
-            start = time.monotonic()
-            metrics = self._short(study, self.rounds)
-            run.update(status=RunStatus.FINISHED, metrics=metrics, seconds=time.monotonic() - start)
-
-    def _short(self, study: Path, rounds: Rounds) -> dict[str, Any]:
-        device = torch.device(self.measurement.device)
-        uses = [read_record(study / RUNS / job.name).metrics for job in self.memory]
-        needed, available = sum(use["training"] for use in uses), available_memory(device)
-        if needed * SCRATCH_FACTOR > available:
-            return {"fits": False, "needed_bytes": needed, "available_bytes": available}
-        return {"fits": True, **asdict(measure_throughput(self.measurement.workload, device, rounds))}
+        outcome = run_job(self.measurement, study / RUNS)
+        if outcome.failure:
+            raise JobFailed(outcome.failure)
 
     def estimated_seconds(self, study: Path) -> float:
         """By experience, XS on a CPU."""
-        return _SECONDS[self.measurement.quantity] if self.rounds is None else _SHORT_SECONDS
+        return _SECONDS[self.measurement.quantity] if self.measurement.rounds is None else _SHORT_SECONDS
 
 
 def _result(record: RunRecord) -> str:

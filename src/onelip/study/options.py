@@ -33,7 +33,7 @@ class StudyOptions:
         search_budget: training time of a trial; None is the shortest budget, as in the paper.
         seeds: how often each final training is repeated, with the seeds 0, 1, ...
         batch_size: images per step, in training and in measurements.
-        recipe: of the trainings, see `TrainConfig`.
+        recipe: of searches and trainings, see `TrainConfig`; one for all, so that what is found can be used.
         measure: full: as `onelip measure`; short: a few seconds per method; none.
     """
 
@@ -142,7 +142,14 @@ _PRESETS: dict[PresetName, dict[str, Any]] = {
         "measure": "short",
     },
     # A night on a few cores: 7 searches of 4 x 5 minutes, 8 trainings of half an hour.
-    "cpu": {"datasets": ("cifar10",), "budgets": ("30m",), "search_runs": 4, "search_budget": "5m"},
+    "cpu": {
+        "datasets": ("cifar10",),
+        "budgets": ("30m",),
+        "search_runs": 4,
+        "search_budget": "5m",
+        "batch_size": 64,
+        "recipe": "short",
+    },
     # The paper: searches of 16 x 2 hours whose result is used for the longer budgets too, on one GPU per job.
     "paper": {
         "datasets": ("cifar10", "cifar100", "tiny-imagenet"),

@@ -38,7 +38,7 @@ def union(plans: Iterable[tuple[Job, ...]]) -> tuple[Job, ...]:
 def shard(jobs: tuple[Job, ...], index: int, count: int) -> tuple[Job, ...]:
     """The part `index` (from 1) of `count`: a network stays with all of its measurements, searches and trainings.
 
-    The plain reference, which the short measurements of all methods need, is in every part.
+    The plain reference, to which the figures of all methods are compared, is in every part.
     """
     groups: dict[tuple[object, ...], int] = {}
     kept = []
@@ -67,25 +67,19 @@ class _Planner:
         """
         if self.options.measure == "none":
             return
-        short = self.options.measure == "short"
         for dataset in self.datasets:
             for size in self.options.sizes or (None,):
-                memory = {key: self._measurement("memory", key, size, dataset) for key in (REFERENCE, *self.methods)}
-                yield from memory.values()
+                yield from (self._measurement("memory", key, size, dataset) for key in (REFERENCE, *self.methods))
                 yield from (self._measurement("macs", key, size, dataset) for key in (REFERENCE, *self.methods))
-                for key in self.methods:
-                    timed = self._measurement("time", key, size, dataset).measurement
-                    yield (
-                        MeasureJob(timed, SHORT_ROUNDS, (memory[REFERENCE], memory[key]))
-                        if short
-                        else MeasureJob(timed)
-                    )
+                yield from (self._measurement("time", key, size, dataset) for key in self.methods)
 
     def _measurement(self, quantity: Quantity, method: str, size: str | None, dataset: str) -> MeasureJob:
         workload = Workload(method, size, dataset, self.options.batch_size, self.options.width)
         # On a CPU the prediction is the account of a real run to 1 %, without the time of one.
         predicted = quantity == "memory" and self.device == "cpu"
-        return MeasureJob(Measurement(quantity, workload, self.device if quantity != "macs" else "cpu", predicted))
+        device = self.device if quantity != "macs" else "cpu"
+        rounds = SHORT_ROUNDS if quantity == "time" and self.options.measure == "short" else None
+        return MeasureJob(Measurement(quantity, workload, device, predicted, rounds))
 
     def _searches(self) -> Iterator[SearchJob]:
         if self.options.search_runs:

@@ -15,12 +15,11 @@ from typing import Any
 import onelip
 from onelip.atomic_files import write_atomically
 from onelip.errors import InvalidInputError
-from onelip.records import dump_json, parse_json
+from onelip.records import STUDY_FILE, dump_json, parse_json
 from onelip.records.lock import RunLock
 from onelip.study.jobs import Job
 from onelip.study.options import StudyOptions, options_from_plain
 
-STUDY_FILE = "study.json"
 FORMAT = "onelip.study"
 VERSION = 1
 

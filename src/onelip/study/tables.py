@@ -10,9 +10,9 @@ from rich import box
 from rich.table import Table
 
 from onelip.measurement.memory import GIB
-from onelip.records import read_record
+from onelip.records import read_record, size_name
 from onelip.study.costs import predicted_bytes
-from onelip.study.jobs import Job, JobState, JobStatus, budget_word, size_word
+from onelip.study.jobs import Job, JobState, JobStatus, budget_word
 from onelip.study.measuring import seconds_per_epoch
 from onelip.study.progress import short_duration
 from onelip.study.training import TrainJob
@@ -31,7 +31,7 @@ def plan_table(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path)
         table.add_row(
             facts.get("quantity") or job.kind,
             facts["method"],
-            size_word(facts),
+            size_name(facts),
             facts["dataset"],
             str(facts.get("kernel_size") or ""),
             f"{facts['trials']} x {budget_word(facts)}" if job.kind == "search" else budget_word(facts),
@@ -62,7 +62,7 @@ def result_table(jobs: Sequence[Job], study: Path) -> Table:
         assert config is not None
         metrics, facts = read_record(job.folder(config, study)).metrics, job.facts
         certified = metrics["test_certified_accuracy_36"]
-        cells = [facts["method"], size_word(facts), facts["dataset"], str(facts["kernel_size"]), budget_word(facts)]
+        cells = [facts["method"], size_name(facts), facts["dataset"], str(facts["kernel_size"]), budget_word(facts)]
         cells += [str(facts["seed"]), f"{metrics['epochs']:.3g}", f"{100 * metrics['test_accuracy']:.1f}"]
         rows.append((certified, [*cells, f"{100 * certified:.1f}"]))
     for _, cells in sorted(rows, key=lambda row: -row[0]):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from onelip.checkpoints import load_model
 from onelip.data import evaluation_batches, get_dataset, load, make_splits
 from onelip.diagnostics import diagnose
+from onelip.errors import one_line
 from onelip.evaluation import evaluate_run
 from onelip.records import RECORD_FILE, RunRecord, RunStatus, read_record, run_name, start_run
 from onelip.study.jobs import RUNS, Circumstances, Job, JobFailed, JobState, JobStatus, state_of_record
@@ -104,9 +105,8 @@ class TrainJob(Job):
                 record = evaluate_run(folder, device=how.device, progress=False)
             layers = _layers(record, folder, how.device)
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
             # Half an evaluation is none: results whose bounds could not be looked at are not shown, but made again.
-            _set_metrics(record, folder, {EVALUATION_FAILURE: reason}, without="test_")
+            _set_metrics(record, folder, {EVALUATION_FAILURE: one_line(error)}, without="test_")
             raise
         _set_metrics(record, folder, {"diagnostics": layers}, without=EVALUATION_FAILURE)
 
