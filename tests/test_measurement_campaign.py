@@ -151,7 +151,7 @@ def test_time_command_prints_ratios(
     from onelip.measurement.throughput import Rounds, measure_throughput
 
     few = Rounds(warm_up=1, least=6, most=6)
-    monkeypatch.setattr(campaign, "measure_throughput", lambda work, device: measure_throughput(work, device, few))
+    monkeypatch.setattr(campaign, "measure_throughput", lambda work, device, _: measure_throughput(work, device, few))
     common = ["--methods", "standard", "--datasets", "cifar10", "--batch-size", "2", "--runs-dir", str(tmp_path)]
     assert run(["measure", "time", "--device", "cpu", *common]) == 0
     assert run(["measure", "time", "--device", "cpu", *common]) == 0

@@ -15,7 +15,7 @@ from torch import Tensor
 from onelip.certification.convolution_layers import LAYER_METHODS, bias_norm, convolution_bound, core_image, used_bias
 from onelip.certification.layer_bound import LayerBound, compose, linear_bound
 from onelip.certification.registry import Shape, bound_for
-from onelip.layers.eco import ECOConv2d, FusedECOConv2d
+from onelip.layers.eco import ECOConv2d, FusedECOConv2d, dilation_on
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import KernelConv2d
 from onelip.layers.spectral_conv import FusedSpectralConv2d, SpectralConv2d
@@ -101,16 +101,12 @@ def _fused_spectral_conv(module: FusedSpectralConv2d, shape: Shape) -> LayerBoun
 def _eco(layer: ECOConv2d, shape: Shape) -> LayerBound:
     transformed = layer.transformed((shape[-2], shape[-1]))
     matrices = used_matrices(transformed["matrices"], layer)
-    classes = _residue_classes(core_image(layer, shape), layer.kernel_size[0])
+    classes = math.prod(dilation_on(core_image(layer, shape), layer.kernel_size[0], layer.padding_mode))
     return spectral_bound(matrices, transformed, classes, used_bias(layer, layer.out_channels))
 
 
 @bound_for(FusedECOConv2d)
 def _fused_eco(module: FusedECOConv2d, shape: Shape) -> LayerBound:
     tensors = module.tensors()
-    return spectral_bound(tensors["matrices"], tensors, _residue_classes(shape[-2:], module.side), module.bias)
-
-
-def _residue_classes(size: tuple[int, ...], side: int) -> int:
-    """Number of k x k tori that an image falls into, after zero padding to a multiple of k."""
-    return -(-size[0] // side) * -(-size[1] // side)
+    classes = math.prod(dilation_on((shape[-2], shape[-1]), module.side, module.padding_mode))
+    return spectral_bound(tensors["matrices"], tensors, classes, module.bias)

@@ -25,8 +25,14 @@ _SIZES_KEPT = 4
 
 
 class _CacheEntry(NamedTuple):
+    tensors: tuple[Tensor, ...]
+    """What was transformed. Held, because torch.export shows other tensors in the place of parameters."""
     stamp: tuple[Any, ...]
     transformed: Transformed
+
+    def is_current(self) -> bool:
+        """Whether the tensors that were transformed are as they were."""
+        return self.stamp == _stamp(self.tensors)
 
 
 class LipschitzLayer(nn.Module, ABC):
@@ -134,13 +140,16 @@ class LipschitzLayer(nn.Module, ABC):
             return handed_over[1] if handed_over is not None and handed_over[0] == key else self.transform(input_size)
         entry = self._cache.get(key)
         if torch.compiler.is_compiling():
-            return self.transform(input_size) if entry is None else entry.transformed
+            # A compiled program fixes what it finds. An exporter runs this code, so that it can look.
+            usable = entry is not None and (torch.compiler.is_dynamo_compiling() or entry.is_current())
+            return entry.transformed if entry is not None and usable else self.transform(input_size)
         if not self._is_cacheable():
             return self.transform(input_size)
-        stamp = self._stamp()
+        tensors = tuple(self.tensors_to_transform().values())
+        stamp = _stamp(tensors)
         if entry is None or entry.stamp != stamp:
             with torch.inference_mode(False), torch.no_grad():
-                entry = _CacheEntry(stamp, self.transform(input_size))
+                entry = _CacheEntry(tensors, stamp, self.transform(input_size))
             while len(self._cache) >= _SIZES_KEPT:
                 self._cache.pop(next(iter(self._cache)))
             self._cache[key] = entry
@@ -152,13 +161,13 @@ class LipschitzLayer(nn.Module, ABC):
         parameters = self._parameters.values()
         return all(p is None or (isinstance(p, nn.Parameter) and not p.is_inference()) for p in parameters)
 
-    def _stamp(self) -> tuple[Any, ...]:
-        """Changes whenever a parameter or buffer is written to, replaced, or given other data."""
-        tensors = self.tensors_to_transform().values()
-        return tuple((id(t), t._version, t.untyped_storage()._cdata) for t in tensors)
-
     def _drop_cache(self) -> None:
         self._cache = {}
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """Also what assigning a parameter does; a kept transformation is that of the old one."""
+        self._drop_cache()
+        super().register_parameter(name, param)
 
     def train(self, mode: bool = True) -> LipschitzLayer:
         """Switch between training and evaluation; either way the kept transformation is dropped."""
@@ -175,6 +184,11 @@ class LipschitzLayer(nn.Module, ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cache": {}, "_handed_over": None}
+
+
+def _stamp(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """Changes whenever one of the tensors is written to, replaced, or given other data."""
+    return tuple((id(t), t._version, t.untyped_storage()._cdata) for t in tensors)
 
 
 def transform_layers(layers: Sequence[LipschitzLayer], size: Size | None) -> list[Transformed]:

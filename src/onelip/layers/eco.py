@@ -5,6 +5,7 @@ n = k d pixels, the convolution with K *dilated by d* has exactly these matrices
 it is orthogonal. (It mixes the k pixels p, p + d, p + 2d, ... of each residue class modulo d, a torus of its own,
 which is how it is computed here.) Where k does not divide n that fails, and the original has norms of 1.7; here the
 image is embedded in the next larger torus that k divides and the result is cropped, which is 1-Lipschitz always.
+With zero padding the torus is so large that nothing which is kept wraps around.
 """
 
 from __future__ import annotations
@@ -12,27 +13,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from onelip.layers.base import Transformed
 from onelip.layers.convolution import channels_innermost
-from onelip.layers.fused import FusedLayer, frozen_conv
+from onelip.layers.fused import FusedLayer, PaddingMode, frozen_conv
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import MatrixLinear
-from onelip.layers.spectral_conv import spectral_convolution, with_dft
+from onelip.layers.spectral_conv import embedded, spectral_convolution, with_dft
 from onelip.linalg.fourier import Size, frequency_to_kernel, join_complex, split_complex, torus_matrices
 from onelip.linalg.polar import polar_factor
 
 
-def dilated_convolution(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None, side: int) -> Tensor:
-    """The k x k convolution on every residue class of pixels: dilation n / k on a torus that k divides.
+def dilation_on(size: Size, side: int, padding_mode: PaddingMode) -> Size:
+    """Dilation d of the k x k kernel, on a torus of k d pixels a side.
+
+    Circular: the smallest torus for n pixels, d = ceil(n / k). Zero padding: n + d (k // 2) pixels, so that a kernel
+    that reaches d (k // 2) pixels far finds zeros there, hence d = ceil(n / ((k + 1) / 2)).
+    """
+    share = side if padding_mode == "circular" else (side + 1) // 2
+    return -(-size[0] // share), -(-size[1] // share)
+
+
+def dilated_convolution(
+    x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None, side: int, padding_mode: PaddingMode
+) -> Tensor:
+    """The k x k convolution on every residue class of pixels modulo its dilation.
 
     One copy puts the classes in the layout of the DFT, (k, k, classes, channels), and one brings them back.
     """
     batch, channels, height, width = x.shape
-    x = F.pad(channels_innermost(x), (0, -width % side, 0, -height % side))
-    rows, columns = x.shape[-2] // side, x.shape[-1] // side
+    rows, columns = dilation_on((height, width), side, padding_mode)
+    x = embedded(channels_innermost(x), (side * rows, side * columns))
     classes = x.reshape(batch, channels, side, rows, side, columns).permute(2, 4, 0, 3, 5, 1)
     y = spectral_convolution(classes.reshape(side, side, -1, channels).permute(2, 3, 0, 1), transformed, bias)
     y = y.unflatten(0, (batch, rows, columns)).permute(0, 4, 1, 5, 2, 3)  # (batch, side, rows, side, columns, channels)
@@ -40,9 +52,7 @@ def dilated_convolution(x: Tensor, transformed: Mapping[str, Tensor], bias: Tens
 
 
 class ECOConv2d(LipschitzConv2d):
-    """Dilated convolution with orthogonal frequency matrices; circular, because its kernel spans the torus."""
-
-    padding_modes = ("circular",)
+    """Dilated convolution with orthogonal frequency matrices, whose kernel spans the whole torus."""
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Polar factors at the k x k frequencies."""
@@ -51,28 +61,31 @@ class ECOConv2d(LipschitzConv2d):
 
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
         """The dilated convolution by residue classes."""
-        return dilated_convolution(x, transformed, self.bias, self.kernel_size[0])
+        return dilated_convolution(x, transformed, self.bias, self.kernel_size[0], self.padding_mode)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
-        """A plain dilated convolution where the size is told and k divides it, else the same as here."""
+        """A plain dilated convolution where the size is told and, if circular, k divides it; else the same as here."""
         side = self.kernel_size[0]
-        if size is None or size[0] % side or size[1] % side:
-            return FusedECOConv2d(transformed, self.bias, side)
+        if size is None or (self.padding_mode == "circular" and (size[0] % side or size[1] % side)):
+            return FusedECOConv2d(transformed, self.bias, side, self.padding_mode)
         kernel = frequency_to_kernel(join_complex(transformed["matrices"], self.kernel_size), self.kernel_size)
-        dilation = size[0] // side, size[1] // side
-        return frozen_conv(kernel, self.bias, "circular", dilation=dilation)
+        dilation = dilation_on(size, side, self.padding_mode)
+        return frozen_conv(kernel, self.bias, self.padding_mode, dilation=dilation)
 
 
 class FusedECOConv2d(FusedLayer):
     """ECO's convolution with fixed matrices, for every image size."""
 
-    def __init__(self, transformed: Mapping[str, Tensor], bias: Tensor | None, side: int) -> None:
+    def __init__(
+        self, transformed: Mapping[str, Tensor], bias: Tensor | None, side: int, padding_mode: PaddingMode
+    ) -> None:
         super().__init__(transformed, bias)
         self.side = side
+        self.padding_mode: PaddingMode = padding_mode
 
     def forward(self, x: Tensor) -> Tensor:
         """The dilated convolution by residue classes."""
-        return dilated_convolution(x, self.tensors(), self.bias, self.side)
+        return dilated_convolution(x, self.tensors(), self.bias, self.side, self.padding_mode)
 
 
 class ECOLinear(MatrixLinear):

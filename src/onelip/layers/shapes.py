@@ -22,20 +22,8 @@ from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
 from onelip.linalg.fourier import Size
 
 
-class ConvOptions(TypedDict, total=False):
-    """Keyword arguments that every convolution takes after kernel size, stride and padding."""
-
-    dilation: int | Size
-    groups: int
-    bias: bool
-    padding_mode: PaddingMode
-    init: str
-    device: torch.device | str | None
-    dtype: torch.dtype | None
-
-
-class LinearOptions(TypedDict, total=False):
-    """Keyword arguments that every linear layer takes after its numbers of features."""
+class LayerOptions(TypedDict, total=False):
+    """Arguments that every layer takes by name only."""
 
     init: str
     device: torch.device | str | None
@@ -109,8 +97,13 @@ class ParametrisedLayer(LipschitzLayer):
         """Detached copies of the transformed parameters, for the size given or the only one evaluated so far."""
         only_size = input_size is None and len(self._cache) == 1
         size = next(iter(self._cache)) if only_size else self.core_size(input_size)
-        with torch.no_grad():
-            transformed = self.transform_given(self.tensors_to_transform(), size, cheapest_form=cheapest_form)
+        # Training may estimate what evaluation proves: a fused layer is the one of evaluation, whatever the mode.
+        was_training, self.training = self.training, False
+        try:
+            with torch.no_grad():
+                transformed = self.transform_given(self.tensors_to_transform(), size, cheapest_form=cheapest_form)
+        finally:
+            self.training = was_training
         return {name: tensor.detach().clone() for name, tensor in transformed.items()}
 
 
@@ -279,12 +272,12 @@ class LipschitzConv2d(ParametrisedLayer):
 
 def _check_positive(layer: nn.Module, **numbers: int) -> None:
     for name, number in numbers.items():
-        if not isinstance(number, int) or number < 1:
+        if type(number) is not int or number < 1:
             raise InvalidInputError(f"{type(layer).__name__}: {name}={number!r} must be a positive integer")
 
 
 def _one_number(layer: nn.Module, name: str, value: int | Size) -> int:
-    numbers = {value} if isinstance(value, int) else set(value)
-    if len(numbers) != 1 or not isinstance(number := numbers.pop(), int):
-        raise InvalidInputError(f"{type(layer).__name__}: {name}={value!r} must be one number or two equal ones")
-    return number
+    numbers = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(numbers) != 2 or any(type(number) is not int for number in numbers) or numbers[0] != numbers[1]:
+        raise InvalidInputError(f"{type(layer).__name__}: {name}={value!r} must be one integer or two equal ones")
+    return numbers[0]

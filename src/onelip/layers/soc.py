@@ -25,7 +25,7 @@ from onelip.layers.convolution import same_convolution
 from onelip.layers.fused import FusedLayer, PaddingMode
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import INITIALISATIONS
-from onelip.layers.shapes import ConvOptions
+from onelip.layers.shapes import LayerOptions
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import SpectralConv2d
 from onelip.linalg.fourier import Size
@@ -74,13 +74,18 @@ class SOCConv2d(SpectralConv2d):
         kernel_size: int | Size,
         stride: int | Size = 1,
         padding: str | int | Size = "same",
+        dilation: int | Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: PaddingMode = "circular",
         *,
         algorithm: Literal["auto", "frequency", "series"] = "auto",
         train_terms: int = 4,
         eval_terms: int = 12,
-        **options: Unpack[ConvOptions],
+        **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, **options)
+        geometry = kernel_size, stride, padding, dilation, groups
+        super().__init__(in_channels, out_channels, *geometry, bias, padding_mode, **options)
         if algorithm == "auto":
             algorithm = "frequency" if self.padding_mode == "circular" else "series"
         if algorithm not in ("frequency", "series") or (algorithm == "frequency" and self.padding_mode == "zeros"):

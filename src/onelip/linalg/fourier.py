@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from onelip.errors import InvalidInputError
 from onelip.linalg.tracing import is_traced
 
 Size = tuple[int, int]
@@ -209,12 +210,19 @@ def join_complex(matrices: Tensor, size: Size) -> Tensor:
     return joined.mT.unflatten(-3, (size[0], half_width(size[1])))
 
 
+def check_real(kernel: Tensor) -> None:
+    """Half of the spectrum stands for all of it, and transposes are adjoints, for real kernels only."""
+    if kernel.is_complex():
+        raise InvalidInputError(f"kernels of convolutions must be real, not {kernel.dtype}")
+
+
 def kernel_to_frequency(kernel: Tensor, size: Size) -> Tensor:
     """Kernel (..., o, i, kh, kw) to complex matrices (..., h, w//2+1, o, i) of its circular convolution.
 
     The convention is torch's: y[p] = sum_d K[d] x[p + d - k//2], hence K^(f) = sum_d K[d] e^(2 pi i f (d - k//2) / n).
     Kernels larger than the torus wrap around, as the circular convolution does.
     """
+    check_real(kernel)
     height, width = size
     cos, sin = _kernel_phases(size, kernel)
     lead = kernel.shape[:-4]

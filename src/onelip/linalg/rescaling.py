@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from onelip.linalg.fourier import check_real
+
 
 def _column_scale(magnitude: Tensor) -> tuple[Tensor, Tensor]:
     """Divisors for the columns of the given largest magnitudes (1 for zero columns), and which columns are zero."""
@@ -80,6 +82,7 @@ def aol_kernel_scale(kernel: Tensor) -> Tensor:
     coincide on a small torus, or are cut off by zero padding, only lower the true row sum: the scale holds for
     every image size and both paddings. As v_ji(d) = v_ij(-d), half of the offsets suffice.
     """
+    check_real(kernel)
     scale, zero = _column_scale(kernel.detach().abs().amax((-4, -2, -1)))
     scaled = kernel / scale[..., None, :, None, None]
     out_channels, in_channels, height, width = kernel.shape[-4:]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
-from onelip.linalg.fourier import torus_matrices
+from onelip.linalg.fourier import check_real, torus_matrices
 
 
 def largest_magnitude(matrix: Tensor) -> Tensor:
@@ -90,6 +90,7 @@ def _convolve(kernel: Tensor, x: Tensor, padding_mode: str) -> Tensor:
 
 
 def _check_convolution(kernel: Tensor, padding_mode: str) -> None:
+    check_real(kernel)
     if padding_mode not in ("circular", "zeros"):
         raise InvalidInputError(f"padding_mode must be 'circular' or 'zeros', not {padding_mode!r}")
     if kernel.shape[-1] % 2 == 0 or kernel.shape[-2] % 2 == 0:
