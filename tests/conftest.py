@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import hypothesis
 import pytest
 import torch
+
+# Virtual machines tend to announce AMX and not to have it: a bfloat16 product then kills the process. Read at first use.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("repeatable")

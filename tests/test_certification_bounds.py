@@ -59,12 +59,19 @@ CONVS = [
 ]
 
 
+@pytest.mark.parametrize(("channels", "form"), [(4, "dense"), (30, "matrices")])
+def test_eco_in_both_forms(channels: int, form: str) -> None:
+    layer = stirred(create_conv("eco", channels, channels, kernel_size=3))
+    assert form in layer.transformed((5, 6))
+    truth, bound = worst_norm(layer, (channels, 5, 6)), layer.lipschitz_bound((5, 6))
+    assert truth <= bound * ROUNDING
+    assert bound <= 1 + 5e-6
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("inputs", "outputs", "options"), CONVS)
 @pytest.mark.parametrize("padding_mode", ["circular", "zeros"])
 def test_convolutions(method: str, inputs: int, outputs: int, options: dict[str, Any], padding_mode: str) -> None:
-    if method == "eco" and padding_mode == "zeros":
-        pytest.skip("ECO is circular only")
     layer = stirred(create_conv(method, inputs, outputs, padding_mode=padding_mode, **options))
     size = (5, 6)
     truth, bound = worst_norm(layer, (inputs, *size)), layer.lipschitz_bound(size)
@@ -148,8 +155,21 @@ def test_plain_modules(module: nn.Module, shape: tuple[int, ...]) -> None:
     assert bound <= 3.1 * truth
 
 
-def test_normalisation_by_standard_deviations() -> None:
-    """Trap 14: the smallest deviation scales the constant."""
+def test_trap_10_the_norm_of_a_grouped_convolution_is_the_largest_of_its_groups() -> None:
+    """Norms 3 and 2: neither 6, the product, nor 2, that of the last group."""
+    conv = nn.Conv2d(2, 2, 1, groups=2, bias=False).eval()
+    conv.weight.data = torch.tensor([3.0, 2.0]).reshape(2, 1, 1, 1)
+    assert lipschitz_bound(conv, (2, 4, 4)) == pytest.approx(3.0, rel=1e-6)
+    conv = nn.Conv2d(4, 6, 3, padding=1, groups=2).eval()
+    bound = lipschitz_bound(conv, (4, 6, 6))
+    parts = [nn.Conv2d(2, 3, 3, padding=1) for _ in range(2)]
+    for part, kernel in zip(parts, conv.weight.detach().chunk(2), strict=True):
+        part.weight.data = kernel
+    assert bound == pytest.approx(max(lipschitz_bound(part.eval(), (2, 6, 6)) for part in parts), rel=1e-9)
+    assert worst_norm(conv, (4, 6, 6)) <= bound * ROUNDING
+
+
+def test_trap_14_the_smallest_standard_deviation_scales_the_constant() -> None:
     model = nn.Sequential(Normalise([0.5] * 3, [0.2, 0.25, 0.3]), nn.Flatten())
     assert lipschitz_bound(model, (3, 4, 4)) == pytest.approx(5.0, rel=1e-6)
     assert lipschitz_bound(Normalise([0.5] * 3), (3, 4, 4)) == pytest.approx(1.0, rel=1e-8)
@@ -271,7 +291,7 @@ def test_a_weight_tampered_with_after_caching_is_seen(method: str) -> None:
     layer(torch.zeros(1, 4, 6, 6))
     before = layer.lipschitz_bound((6, 6))
     transformed = layer.transformed((6, 6))
-    name = next(n for n in ("kernel", "matrices", "inner") if n in transformed)
+    name = next(n for n in ("kernel", "matrices", "dense", "inner") if n in transformed)
     factor = 10.0 if method == "sll" else 1.01  # SLL's bound leaves room
     transformed[name] = transformed[name] * factor
     after = layer.lipschitz_bound((6, 6))

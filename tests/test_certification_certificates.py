@@ -69,8 +69,8 @@ def test_radius_is_the_distance_for_any_linear_head() -> None:
     assert torch.allclose(radii, truth, rtol=1e-6)
 
 
-def test_unit_norm_rows_do_not_get_sqrt_two() -> None:
-    """Trap 13: opposite rows of norm 1 differ by 2; margin / sqrt(2) would be 1.41 times the true distance."""
+def test_trap_13_unit_norm_rows_do_not_get_sqrt_two() -> None:
+    """Opposite rows of norm 1 differ by 2; margin / sqrt(2) would be 1.41 times the true distance."""
     model = nn.Linear(2, 2, bias=False).eval()
     model.weight.data = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     certificate = certify(model, torch.tensor([[0.5, 0.0]]))
@@ -93,8 +93,7 @@ def test_head_that_is_not_linear_uses_sqrt_two() -> None:
 
 
 @pytest.mark.parametrize("arithmetic", ["float64", "float32"])
-def test_ties_and_what_is_not_finite_certify_nothing(arithmetic: Any) -> None:
-    """Trap 12, and inputs or scores that are NaN or infinite."""
+def test_trap_12_ties_and_what_is_not_finite_certify_nothing(arithmetic: Any) -> None:
     model = nn.Sequential(nn.Identity(), nn.Linear(2, 2, bias=False)).eval()
     model[1].weight.data = torch.eye(2)
     x = torch.tensor([[1.0, 1.0], [math.nan, 0.0], [math.inf, 0.0], [-math.inf, 0.0], [1e30, 0.0], [1.0, 0.0]])
@@ -120,7 +119,7 @@ def test_scores_that_never_change_stay_finite() -> None:
     assert torch.isfinite(radii).all()
 
 
-def test_input_scale_and_standard_deviations() -> None:
+def test_trap_14_input_scale_and_standard_deviations() -> None:
     model = orthogonal_model()
     x = torch.rand(20, 12)
     radii = certify(model, x).radii
@@ -157,8 +156,8 @@ def test_the_model_is_left_as_it_was() -> None:
     assert torch.allclose(certificate.radii, evaluated.radii, rtol=1e-9)
 
 
-def test_autocast_and_precision_settings_do_not_leak_in_or_out() -> None:
-    """Trap 16: the pass that certifies is in full precision whatever is switched on."""
+def test_trap_16_autocast_and_precision_settings_do_not_leak_in_or_out() -> None:
+    """The pass that certifies is in full precision whatever is switched on."""
     model = ConvNet("aol", None, 3, input_size=8, width=4).eval()
     x = torch.rand(3, 3, 8, 8)
     plain = certify(model, x, arithmetic="float32")

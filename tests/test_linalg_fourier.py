@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import cmath
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +19,7 @@ from onelip.linalg.fourier import (
     half_width,
     join_complex,
     kernel_to_frequency,
+    kernel_to_parts,
     multiply_frequencies,
     real_dft,
     split_complex,
@@ -48,7 +52,7 @@ def test_product_of_frequencies_is_the_convolution(size: tuple[int, int], side: 
     dft = real_dft(size, torch.float64)
     matrices = split_complex(torus_matrices(kernel, size))
     y = from_frequency(multiply_frequencies(to_frequency(x, dft), matrices), size, dft)
-    assert torch.allclose(y, convolve(x, kernel), atol=1e-12)
+    torch.testing.assert_close(y, convolve(x, kernel), rtol=0, atol=1e-12)
     assert torus_of(dft) == size
     assert len(matrices) == (1 if max(size) <= 2 else 2)
 
@@ -60,7 +64,7 @@ def test_transform_is_an_isometry_with_its_transpose_as_inverse(size: tuple[int,
     basis = torch.eye(pixels, dtype=torch.float64).reshape(pixels, 1, *size)
     matrix = to_frequency(basis, dft).squeeze(-1).flatten(0, 1)  # (frequencies, pixels)
     assert distance_from_isometry(matrix) < 1e-14
-    assert torch.allclose(from_frequency(to_frequency(basis, dft), size, dft), basis, atol=1e-14)
+    torch.testing.assert_close(from_frequency(to_frequency(basis, dft), size, dft), basis, rtol=0, atol=1e-14)
 
 
 @each_size
@@ -72,7 +76,8 @@ def test_transform_agrees_with_numpy(size: tuple[int, int]) -> None:
     if size[1] % 2 == 0:
         weights[-1] = 1
     expected = np.fft.rfft2(image[0, 0].numpy(), norm="ortho") * weights
-    assert np.allclose(ours[0] + 1j * ours[1] if len(ours) == 2 else ours[0], expected)
+    joined = ours[0] + 1j * ours[1] if len(ours) == 2 else ours[0]
+    np.testing.assert_allclose(joined, expected, rtol=0, atol=1e-13)
 
 
 @each_size
@@ -83,7 +88,7 @@ def test_singular_values_are_those_of_the_dense_matrix(size: tuple[int, int], si
     basis = torch.eye(3 * pixels, dtype=torch.float64).reshape(-1, 3, *size)
     dense = convolve(basis, kernel).flatten(1)
     largest = torch.linalg.svdvals(kernel_to_frequency(kernel, size)).max()
-    assert torch.isclose(largest, torch.linalg.matrix_norm(dense, 2))
+    torch.testing.assert_close(largest, torch.linalg.matrix_norm(dense, 2), rtol=1e-12, atol=0)
 
 
 @each_size
@@ -91,12 +96,13 @@ def test_kernels_come_back(size: tuple[int, int]) -> None:
     matrices = torus_matrices(normal(5, 2, 3, 3, 3), size)
     kernel = frequency_to_kernel(matrices, size)
     assert kernel.shape == (5, 2, 3, *size)
-    assert torch.allclose(torus_matrices(kernel, size), matrices, atol=1e-13)
+    torch.testing.assert_close(torus_matrices(kernel, size), matrices, rtol=0, atol=1e-13)
 
 
 def test_a_kernel_that_fills_the_torus_comes_back_tap_by_tap() -> None:
     kernel = normal(2, 3, 5, 5)
-    assert torch.allclose(frequency_to_kernel(kernel_to_frequency(kernel, (5, 5)), (5, 5)), kernel, atol=1e-14)
+    returned = frequency_to_kernel(kernel_to_frequency(kernel, (5, 5)), (5, 5))
+    torch.testing.assert_close(returned, kernel, rtol=0, atol=1e-14)
 
 
 @each_size
@@ -110,8 +116,86 @@ def test_one_frequency_alone() -> None:
     matrices = kernel_to_frequency(kernel, (8, 8))
     row, column = torch.tensor([3 / 8, 6 / 8], dtype=torch.float64), torch.tensor([1 / 8, 4 / 8], dtype=torch.float64)
     alone = frequency_matrix_at(kernel, row, column)
-    assert torch.allclose(alone[0], matrices[0, 3, 1])
-    assert torch.allclose(alone[1], matrices[1, 6, 4])
+    torch.testing.assert_close(alone, torch.stack([matrices[0, 3, 1], matrices[1, 6, 4]]), rtol=0, atol=1e-13)
+
+
+@each_kernel
+def test_one_frequency_that_belongs_to_no_torus(side: int) -> None:
+    """The matrix at any (row, column) is what the convolution makes of a wave, written as a sum over taps."""
+    kernel = normal(4, 3, side, side)
+    row, column = 0.123, 0.77
+    expected = torch.zeros(4, 3, dtype=torch.complex128)
+    for y in range(side):
+        for x in range(side):
+            angle = 2 * math.pi * (row * (y - side // 2) + column * (x - side // 2))
+            expected += kernel[:, :, y, x] * complex(math.cos(angle), math.sin(angle))
+    actual = frequency_matrix_at(kernel, *torch.tensor([row, column], dtype=torch.float64))
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-13)
+
+
+@each_size
+@each_kernel
+def test_matrices_are_sums_over_taps(size: tuple[int, int], side: int) -> None:
+    """`kernel_to_frequency` of a batch and `kernel_to_parts` against one loop per index."""
+    kernel = normal(2, 3, 2, side, side)
+    kept = half_width(size[1])
+    expected = torch.zeros(2, size[0], kept, 3, 2, dtype=torch.complex128)
+    for row in range(size[0]):
+        for column in range(kept):
+            for y in range(side):
+                for x in range(side):
+                    angle = row * (y - side // 2) / size[0] + column * (x - side // 2) / size[1]
+                    expected[:, row, column] += kernel[..., y, x] * cmath.exp(2j * math.pi * angle)
+    torch.testing.assert_close(kernel_to_frequency(kernel, size), expected, rtol=0, atol=1e-12)
+    parts = kernel_to_parts(kernel, size)
+    count = 1 if max(size) <= 2 else 2
+    assert parts.shape == (2, count, size[0] * kept, 2, 3)
+    as_complex = expected.flatten(1, 2).mT
+    torch.testing.assert_close(parts[:, 0], as_complex.real, rtol=0, atol=1e-12)
+    if count == 2:
+        torch.testing.assert_close(parts[:, 1], as_complex.imag, rtol=0, atol=1e-12)
+    for alone, together in zip(kernel, parts, strict=True):
+        torch.testing.assert_close(kernel_to_parts(alone, size), together, rtol=0, atol=1e-14)
+
+
+@each_size
+def test_bias_and_adjoint_of_the_product(size: tuple[int, int]) -> None:
+    """Against the dense matrix of the convolution: its transpose, and a constant image added."""
+    kernel, bias = normal(4, 3, 3, 3), normal(4)
+    dft, matrices = real_dft(size, torch.float64), kernel_to_parts(kernel, size)
+    x, z = normal(2, 3, *size), normal(2, 4, *size)
+    at_zero = bias * math.sqrt(size[0] * size[1])
+    y = from_frequency(multiply_frequencies(to_frequency(x, dft), matrices, at_zero), size, dft)
+    torch.testing.assert_close(y, convolve(x, kernel) + bias[:, None, None], rtol=0, atol=1e-12)
+    basis = torch.eye(3 * size[0] * size[1], dtype=torch.float64).reshape(-1, 3, *size)
+    dense = convolve(basis, kernel).flatten(1)  # the rows are the images of the inputs: the transpose of the operator
+    back = from_frequency(multiply_frequencies(to_frequency(z, dft), matrices, None, True), size, dft)
+    torch.testing.assert_close(back.flatten(1), z.flatten(1) @ dense.T, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_gradients_of_the_product(parts: int, adjoint: bool) -> None:
+    x, matrices = normal(parts, 4, 2, 3), normal(parts, 4, *((2, 3) if adjoint else (3, 2)))
+    bias = normal(2)
+    arguments = tuple(tensor.requires_grad_() for tensor in (x, matrices, bias))
+
+    def function(x: Tensor, matrices: Tensor, bias: Tensor) -> Tensor:
+        return multiply_frequencies(x, matrices, bias, adjoint)
+
+    assert torch.autograd.gradcheck(function, arguments)
+    assert torch.autograd.gradgradcheck(function, arguments)
+
+
+@pytest.mark.parametrize("size", [(3, 4), (4, 3), (2, 2)], ids=str)
+def test_gradients_of_the_changes_of_form(size: tuple[int, int]) -> None:
+    kernel = normal(2, 2, 3, 3, 3).requires_grad_()
+    for function in (kernel_to_frequency, kernel_to_parts, torus_matrices):
+        assert torch.autograd.gradcheck(lambda k, change=function: change(k, size), (kernel,))
+    row, column = normal(2), normal(2)
+    assert torch.autograd.gradcheck(lambda k: frequency_matrix_at(k, row, column), (kernel,))
+    matrices = torus_matrices(kernel.detach(), size).requires_grad_()
+    assert torch.autograd.gradcheck(lambda m: frequency_to_kernel(m, size), (matrices,))
 
 
 def test_gradients() -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
+from onelip.linalg import polar
 from onelip.linalg.minimax import best_quintic, quintic_schedule
 from onelip.linalg.polar import (
     Iteration,
@@ -16,6 +17,7 @@ from onelip.linalg.polar import (
     polar_factor,
     solve_lyapunov,
 )
+from onelip.linalg.spectral import scale_below_one
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 ITERATIONS: list[Iteration] = ["minimax", "newton", "bjorck"]
@@ -49,7 +51,7 @@ def test_polar_factor_agrees_with_scipy(shape: tuple[int, int], dtype: torch.dty
     matrix = torch.randn(shape, dtype=dtype)
     side = "right" if shape[0] >= shape[1] else "left"
     expected = scipy.linalg.polar(matrix.numpy(), side=side)[0]
-    np.testing.assert_allclose(polar_factor(matrix).resolve_conj().numpy(), expected, atol=1e-11)
+    np.testing.assert_allclose(polar_factor(matrix).resolve_conj().numpy(), expected, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -113,11 +115,44 @@ def test_scale_invariance_down_to_zero(iteration: Iteration, dtype: torch.dtype,
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize("shape", [(4, 4), (6, 3), (3, 6), (2, 2, 4, 3)])
-@pytest.mark.parametrize("iteration", ["minimax", "newton"])
-def test_implicit_gradient(shape: tuple[int, ...], dtype: torch.dtype, iteration: Iteration) -> None:
+@pytest.mark.parametrize(("iteration", "steps"), [("minimax", None), ("newton", None), ("bjorck", 60)])
+def test_implicit_gradient(shape: tuple[int, ...], dtype: torch.dtype, iteration: Iteration, steps: int | None) -> None:
+    """The implicit gradient is that of the converged factor, which takes the plain cubic more than its default."""
     torch.manual_seed(5)
     matrix = torch.randn(shape, dtype=dtype, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda a: polar_factor(a, iteration=iteration), (matrix,))
+    assert torch.autograd.gradcheck(lambda a: polar_factor(a, iteration=iteration, iterations=steps), (matrix,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("shape", [(4, 4), (6, 3), (3, 6)])
+def test_gradients_through_the_iterations(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    """`bjorck` and `minimax_polar` by themselves are differentiable step by step, converged or not."""
+    torch.manual_seed(14)
+    matrix = (0.2 * torch.randn(shape, dtype=dtype)).requires_grad_()
+    for steps in (1, 3):
+        assert torch.autograd.gradcheck(lambda a, count=steps: bjorck(a, count), (matrix,))
+        assert torch.autograd.gradcheck(lambda a, count=steps: minimax_polar(a, count), (matrix,))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(24, 24), (40, 24), (24, 70)])
+def test_minimax_polar_by_itself(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    torch.manual_seed(15)
+    matrix, expected = _with_singular_values(shape, torch.logspace(1, -2, 24, dtype=torch.float64), dtype)
+    actual = minimax_polar(matrix)
+    assert (actual.to(expected.dtype) - expected).abs().max() < 500 * torch.finfo(dtype).eps
+    assert _norm(actual) <= 1 + _tolerance(dtype)
+
+
+def test_each_minimax_step_is_its_quintic_on_singular_values() -> None:
+    """One quintic and the final cubic, on the spectrum that `scale_below_one` leaves."""
+    torch.manual_seed(16)
+    matrix = torch.randn(7, 5, dtype=torch.complex128)
+    x = torch.linalg.svdvals(scale_below_one(matrix))
+    a, b, c = polar._schedule(torch.float64, 1)[0]
+    x = a * x + b * x**3 + c * x**5
+    expected = (1.5 * x - 0.5 * x**3).abs().sort(descending=True).values
+    torch.testing.assert_close(torch.linalg.svdvals(minimax_polar(matrix, 1)), expected, rtol=0, atol=1e-13)
 
 
 def test_implicit_gradient_equals_unrolled_gradient() -> None:
@@ -224,9 +259,10 @@ def test_inverse_square_root(dtype: torch.dtype, scale: float) -> None:
 
 def test_inverse_square_root_gradient_and_zero() -> None:
     torch.manual_seed(12)
-    root = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
-    identity = torch.eye(4, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda a: inverse_square_root(a @ a.mT + identity), (root,))
+    for dtype in (torch.float64, torch.complex128):
+        root = torch.randn(2, 4, 4, dtype=dtype, requires_grad=True)
+        identity = torch.eye(4, dtype=dtype)
+        assert torch.autograd.gradcheck(lambda a, one=identity: inverse_square_root(a @ a.mH + one), (root,))
     zero = torch.zeros(2, 4, 4, requires_grad=True)
     result = inverse_square_root(zero)
     result.sum().backward()
@@ -240,8 +276,18 @@ def test_lyapunov_against_scipy(dtype: torch.dtype) -> None:
     hermitian, right = root @ root.mH, torch.randn(2, 6, 6, dtype=dtype)
     for h, r, y in zip(hermitian, right, solve_lyapunov(hermitian, right), strict=True):
         np.testing.assert_allclose(y.numpy(), scipy.linalg.solve_continuous_lyapunov(h.numpy(), r.numpy()), rtol=1e-8)
+    residual = hermitian @ solve_lyapunov(hermitian, right) + solve_lyapunov(hermitian, right) @ hermitian - right
+    assert residual.abs().max() < 1e-11
     for singular in (torch.zeros(3, 3), torch.diag(torch.tensor([1.0, 0.0, 0.0])), torch.eye(3) * 1e-30):
         assert torch.isfinite(solve_lyapunov(singular, torch.ones(3, 3))).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_gradients_of_the_lyapunov_solution(dtype: torch.dtype) -> None:
+    torch.manual_seed(17)
+    root, right = (torch.randn(2, 4, 4, dtype=dtype, requires_grad=True) for _ in range(2))
+    identity = torch.eye(4, dtype=dtype)
+    assert torch.autograd.gradcheck(lambda a, r: solve_lyapunov(a @ a.mH + identity, r), (root, right))
 
 
 @pytest.mark.parametrize("lower", [1e-6, 3e-4, 1e-2, 0.3])

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onelip.linalg import rescaling
-from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
+from onelip.linalg.rescaling import aol_kernel_scale, aol_scale, rescaled_isometry
 
 SCALES = [0.0, 1e-30, 1e-12, 1.0, 1e12, 1e30]
 
@@ -98,6 +98,36 @@ def test_rescaled_convolutions_are_contractions_on_every_image_size(size: tuple[
         assert norm <= 1 + 1e-12
 
 
+def _unrolled_isometry(*shape: int) -> Tensor:
+    """Random kernels whose out x (in k k) matrices have orthonormal rows, or columns where there are fewer."""
+    matrices = torch.randn(*shape[:-3], shape[-3] * shape[-2] * shape[-1], dtype=torch.float64)
+    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+    return (left @ right).reshape(shape)
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 3, 3), (2, 4, 5, 5), (30, 2, 3, 3), (3, 5, 1, 1)])
+def test_rescaled_isometries_are_divided_by_the_smaller_of_two_bounds(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(8)
+    kernels = _unrolled_isometry(2, *shape)
+    rescaled = rescaled_isometry(kernels)
+    for kernel, actual in zip(kernels, rescaled, strict=True):
+        bound = min(float(_kernel_row_sums(kernel).max()) ** 0.5, shape[-1])
+        torch.testing.assert_close(actual, kernel / bound if shape[-1] > 1 else kernel, rtol=1e-12, atol=0)
+        for padding_mode in ("circular", "zeros"):
+            assert torch.linalg.matrix_norm(_dense(actual, (6, 5), padding_mode), ord=2) <= 1 + 1e-12
+
+
+def test_each_of_the_two_bounds_is_exact_somewhere() -> None:
+    """AOL's for one orthogonal tap, which loses nothing; k where all taps point the same way."""
+    torch.manual_seed(9)
+    one_tap = torch.zeros(4, 4, 3, 3, dtype=torch.float64)
+    one_tap[:, :, 1, 1] = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64))[0]
+    torch.testing.assert_close(rescaled_isometry(one_tap), one_tap, rtol=0, atol=1e-12)
+    constant = torch.full((1, 1, 3, 3), 1 / 3, dtype=torch.float64)
+    torch.testing.assert_close(rescaled_isometry(constant), constant / 3, rtol=1e-12, atol=0)
+    assert torch.linalg.matrix_norm(_dense(constant, (5, 5), "circular"), ord=2) == pytest.approx(3)
+
+
 @pytest.mark.parametrize("limit", [0, 64 * 64])
 @pytest.mark.parametrize("scale", SCALES)
 def test_kernels_of_any_scale(monkeypatch: pytest.MonkeyPatch, scale: float, limit: int) -> None:
@@ -123,6 +153,7 @@ def test_gradients(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     for dtype in (torch.float64, torch.complex128):
         matrix = torch.randn(2, 4, 3, dtype=dtype, requires_grad=True)
         assert torch.autograd.gradcheck(aol_scale, (matrix,))
+    assert torch.autograd.gradcheck(rescaled_isometry, (_unrolled_isometry(2, 2, 3, 3, 3).requires_grad_(),))
 
 
 @pytest.mark.parametrize("function", [aol_scale, aol_kernel_scale])

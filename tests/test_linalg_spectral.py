@@ -78,7 +78,7 @@ def test_power_iteration_below_and_gram_bound_above(
     assert abs(float(new_vector.abs().square().sum()) - 1) < 1e-12
 
 
-def test_trap_1_power_iteration_leaves_a_gap_that_the_gram_bound_closes() -> None:
+def test_trap_01_power_iteration_leaves_a_gap_that_the_gram_bound_closes() -> None:
     """After 100 iterations from a fresh vector the estimate is still short: nothing certifies with it."""
     torch.manual_seed(1)
     matrices = torch.randn(20, 256, 256, dtype=torch.float64)
@@ -250,10 +250,36 @@ def test_gradients_and_compilation(name: str) -> None:
     actual.sum().backward()
 
 
-def test_complex_gradient_of_the_gram_bound() -> None:
+@pytest.mark.parametrize("shape", [(2, 3, 5), (2, 5, 3), (4, 4)])
+@pytest.mark.parametrize("name", ["gram", "frobenius", "below_one"])
+def test_complex_gradients(name: str, shape: tuple[int, ...]) -> None:
     torch.manual_seed(11)
-    matrix = torch.randn(2, 3, 5, dtype=torch.complex128, requires_grad=True)
-    assert torch.autograd.gradcheck(gram_norm_bound, (matrix,))
+    matrix = torch.randn(shape, dtype=torch.complex128, requires_grad=True)
+    assert torch.autograd.gradcheck(CASES[name], (matrix,))
+
+
+def test_complex_gradient_of_the_power_iteration() -> None:
+    """With the vector held fixed; at convergence it is the gradient of the norm itself."""
+    torch.manual_seed(12)
+    matrix = torch.randn(2, 5, 3, dtype=torch.complex128, requires_grad=True)
+    vector = torch.randn(2, 3, dtype=torch.complex128)
+    assert torch.autograd.gradcheck(lambda m: power_iteration(m, vector, 0)[0], (matrix,))
+    sigma, _ = power_iteration(matrix, vector, 1000)
+    (actual,) = torch.autograd.grad(sigma.sum(), matrix)
+    (expected,) = torch.autograd.grad(_norm(matrix).sum(), matrix)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("shape", [(5, 5), (9, 4), (4, 9), (1, 1)])
+def test_scaled_below_one_and_not_far_below(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    """A multiple of the matrix, of norm between rank^(-1/8) and 1."""
+    torch.manual_seed(13)
+    matrix = torch.randn(shape, dtype=dtype)
+    scaled = scale_below_one(matrix)
+    norm = float(_norm(scaled))
+    assert min(shape) ** (-1 / 8) * (1 - 1e-13) <= norm <= 1 + 1e-13
+    torch.testing.assert_close(scaled * (_norm(matrix) / norm), matrix, rtol=1e-12, atol=0)
 
 
 def _power(kernel: Tensor, padding_mode: str) -> object:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
+import scipy.linalg
 import torch
 from jacobians import distance_from_isometry, jacobian
 from torch import nn
+from torch.nn import functional as F
 
 from onelip.layers import (
     AOLConv2d,
     BCOPConv2d,
+    ECOConv2d,
     LOTConv2d,
     SandwichConv2d,
     SandwichLinear,
     SOCConv2d,
+    SOCLinear,
     create_conv,
     create_linear,
 )
+from onelip.layers.convolution import same_convolution
+from onelip.layers.eco import circulant
+from onelip.layers.fused import PaddingMode
+from onelip.layers.soc import unit_skew_kernel
 
 
 def weights(layer: nn.Module) -> int:
@@ -40,7 +51,7 @@ def test_sandwich_has_about_twice_the_weights() -> None:
 def test_square_layers_start_as_the_identity(key: str) -> None:
     x = image(2, 4, 5, 5)
     layer = create_conv(key, 4, 4, 3, dtype=torch.float64).eval()
-    assert torch.allclose(layer(x), x, atol=1e-12)
+    torch.testing.assert_close(layer(x), x, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("key", ["bcop", "cayley", "lot", "soc", "bjorck", "oni", "eco"])
@@ -69,7 +80,40 @@ def test_soc_computes_the_same_in_frequency_and_as_a_series() -> None:
     series = SOCConv2d(3, 5, 3, algorithm="series", eval_terms=20, dtype=torch.float64).eval()
     series.load_state_dict(frequency.state_dict())
     x = image(2, 3, 6, 5)
-    assert torch.allclose(frequency(x), series(x), atol=1e-12)
+    torch.testing.assert_close(frequency(x), series(x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [(4, 4), (3, 5), (2, 2), (1, 4)])
+@pytest.mark.parametrize("algorithm", ["frequency", "series"])
+def test_soc_is_the_exponential_of_a_dense_skew_operator(algorithm: Any, size: tuple[int, int]) -> None:
+    """scipy's exponential of the whole matrix that the normalised kernel stands for on the torus."""
+    layer = SOCConv2d(3, 3, 3, algorithm=algorithm, eval_terms=20, init="normal", dtype=torch.float64).eval()
+    generator = jacobian(_circular(unit_skew_kernel(layer.weight.detach())), image(3, *size))
+    torch.testing.assert_close(generator, -generator.T, rtol=0, atol=1e-14)
+    assert torch.linalg.matrix_norm(generator, 2) > 0.1
+    expected = torch.from_numpy(scipy.linalg.expm(generator.numpy()))
+    torch.testing.assert_close(jacobian(layer, image(3, *size)), expected, rtol=0, atol=1e-12)
+
+
+def test_soc_linear_is_the_exponential_of_its_skew_part() -> None:
+    layer = SOCLinear(5, 5, init="normal", bias=False, dtype=torch.float64).eval()
+    skew = layer.weight.detach() - layer.weight.detach().T
+    matrix = jacobian(layer, image(5))
+    logarithm = torch.from_numpy(np.real(scipy.linalg.logm(matrix.numpy())))
+    factor = (logarithm * skew).sum() / skew.square().sum()
+    torch.testing.assert_close(logarithm, factor * skew, rtol=0, atol=1e-10)
+    assert 0.8 < torch.linalg.matrix_norm(logarithm, 2) <= 1 + 1e-9
+
+
+def _circular(kernel: torch.Tensor) -> nn.Module:
+    """The circular convolution with this kernel, by explicit indices so that it may wrap around small images."""
+
+    class Circular(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows, columns = (torch.arange(-1, side + 1) % side for side in x.shape[-2:])
+            return F.conv2d(x[..., rows, :][..., columns], kernel)
+
+    return Circular()
 
 
 def test_soc_with_zero_padding_is_orthogonal() -> None:
@@ -84,7 +128,7 @@ def test_lot_is_the_polar_factor_of_the_convolution() -> None:
     plain.load_state_dict(layer.state_dict())
     dense = jacobian(plain, image(3, 4, 4))
     u, _, vh = torch.linalg.svd(dense)
-    assert torch.allclose(jacobian(layer, image(3, 4, 4)), u @ vh, atol=1e-9)
+    torch.testing.assert_close(jacobian(layer, image(3, 4, 4)), u @ vh, rtol=0, atol=1e-9)
 
 
 def test_gradients_do_not_vanish_through_sandwich_layers() -> None:
@@ -99,3 +143,41 @@ def test_gradients_do_not_vanish_through_sandwich_layers() -> None:
 
     assert input_gradient("auto") > 0.1
     assert input_gradient("uniform") < 1e-3
+
+
+@pytest.mark.parametrize("padding_mode", ["circular", "zeros"])
+@pytest.mark.parametrize(("channels", "form"), [(4, "dense"), (30, "matrices")])
+def test_eco_by_one_matrix_is_eco_by_frequency(channels: int, form: str, padding_mode: PaddingMode) -> None:
+    layer = ECOConv2d(channels, channels, 3, padding_mode=padding_mode, init="normal", dtype=torch.float64)
+    assert form in layer.transform((5, 7))
+    tensors, x = layer.tensors_to_transform(), torch.randn(2, channels, 5, 7, dtype=torch.float64, requires_grad=True)
+    frequencies = layer.transform_given(tensors, (5, 7), cheapest_form=False)
+    dense = {"dense": circulant(layer._kernel(frequencies))}
+    found = []
+    for transformed in (frequencies, dense):
+        y = layer.apply_to(x, transformed)
+        gradients = torch.autograd.grad(y.square().sum(), (x, layer.weight), retain_graph=True)
+        found.append((y, *gradients))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("side", [1, 3, 5])
+def test_circulant_is_the_convolution_on_its_torus(side: int) -> None:
+    kernel = torch.randn(2, 4, 3, side, side, dtype=torch.float64)
+    x = torch.randn(3, side, side, dtype=torch.float64)
+    for matrix, each in zip(circulant(kernel), kernel, strict=True):
+        expected = same_convolution(x[None], each, None, "circular")[0]
+        rows = x.permute(1, 2, 0).flatten() @ matrix
+        assert torch.allclose(rows.reshape(side, side, 4).permute(2, 0, 1), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("side", [1, 3, 5, 7])
+@pytest.mark.parametrize("size", [(6, 6), (7, 5), (2, 9)])
+def test_eco_with_zero_padding_is_a_plain_dilated_convolution(side: int, size: tuple[int, int]) -> None:
+    layer = ECOConv2d(2, 3, side, padding_mode="zeros", init="normal", dtype=torch.float64).eval()
+    fused = layer.fuse(size)
+    assert isinstance(fused, torch.nn.Conv2d)
+    assert fused.padding_mode == "zeros"
+    x = torch.randn(2, 2, *size, dtype=torch.float64)
+    assert torch.allclose(fused(x), layer(x), rtol=0, atol=1e-12)

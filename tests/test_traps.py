@@ -1,6 +1,7 @@
 """The traps of existing implementations that concern layers, by their number in methods.md.
 
-Traps 10, 12, 13, 14 and 16 concern certificates and are tested with them.
+Traps 10, 12, 13, 14 and 16 concern certificates: `test_trap_NN_...` in test_certification_bounds.py and
+test_certification_certificates.py.
 """
 
 from __future__ import annotations
@@ -16,17 +17,28 @@ from torch.nn import functional as F
 from onelip.layers import (
     CPLConv2d,
     ECOConv2d,
+    LipschitzLayer,
     LOTConv2d,
     SLLConv2d,
     SOCConv2d,
     create_conv,
+    create_linear,
     list_methods,
 )
 from onelip.linalg.spectral import conv_norm, power_iteration
 
 LIPSCHITZ = [method.key for method in list_methods() if method.guarantee != "none"]
 each_method = pytest.mark.parametrize("key", LIPSCHITZ)
+SHAPES = {"conv": (3, 5, 4), "linear": (5,)}
+each_kind = pytest.mark.parametrize("kind", SHAPES)
 EPS = 1e-9
+
+
+def create(key: str, kind: str, *, bias: bool = True, dtype: torch.dtype = torch.float64) -> LipschitzLayer:
+    """A small layer from and to SHAPES[kind]."""
+    if kind == "conv":
+        return create_conv(key, 3, 3, 3, bias=bias, dtype=dtype)
+    return create_linear(key, 5, 5, bias=bias, dtype=dtype)
 
 
 def image(*shape: int) -> torch.Tensor:
@@ -52,57 +64,61 @@ def test_trap_01_cpl_evaluates_with_an_upper_bound_where_a_power_iteration_falls
 
 
 @each_method
+@each_kind
 @pytest.mark.parametrize("scale", [1e-20, 1e-12, 0.0, 1e12])
-def test_trap_02_an_epsilon_may_only_shrink(key: str, scale: float) -> None:
-    layer = create_conv(key, 3, 3, 3, bias=False).eval()
+def test_trap_02_an_epsilon_may_only_shrink(key: str, kind: str, scale: float) -> None:
+    layer = create(key, kind, bias=False, dtype=torch.float32).eval()
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.copy_(scale * torch.randn_like(parameter))
-    x = torch.randn(3, 4, 4)
+    x = torch.randn(SHAPES[kind])
     assert layer(x).isfinite().all()
     assert norm_at(layer, x) <= 1 + 1e-5
 
 
 @each_method
-def test_trap_03_weights_redrawn_after_construction(key: str) -> None:
-    layer = create_conv(key, 3, 3, 3, dtype=torch.float64)
-    layer.eval()(image(1, 3, 5, 5))
+@each_kind
+def test_trap_03_weights_redrawn_after_construction(key: str, kind: str) -> None:
+    layer = create(key, kind)
+    layer.eval()(image(1, *SHAPES[kind]))
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=50.0)
-    assert norm_at(layer, image(3, 5, 5)) <= 1 + EPS
+    assert norm_at(layer, image(*SHAPES[kind])) <= 1 + EPS
 
 
 @each_method
-def test_trap_04_evaluation_sees_the_last_step(key: str) -> None:
-    layer = create_conv(key, 3, 3, 3, dtype=torch.float64)
-    x = image(2, 3, 5, 5)
+@each_kind
+def test_trap_04_evaluation_sees_the_last_step(key: str, kind: str) -> None:
+    layer = create(key, kind)
+    x = image(2, *SHAPES[kind])
     optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
     for _ in range(2):
         layer.train()
         (layer(x) * torch.randn_like(x)).sum().backward()
         optimiser.step()
-        twin = create_conv(key, 3, 3, 3, dtype=torch.float64)
+        twin = create(key, kind)
         twin.load_state_dict(layer.state_dict())
         assert torch.equal(layer.eval()(x), twin.eval()(x))
 
 
 @each_method
-def test_trap_05_no_parameter_appears_in_forward(key: str) -> None:
-    layer = create_conv(key, 3, 4, 3)
+@each_kind
+def test_trap_05_no_parameter_appears_in_forward(key: str, kind: str) -> None:
+    layer = create(key, kind)
     names, buffers = set(dict(layer.named_parameters())), set(dict(layer.named_buffers()))
-    for size in (5, 8):
-        layer(torch.randn(1, 3, size, size))
-        layer.eval()(torch.randn(1, 3, size, size))
-        layer.train()
+    for shape in (SHAPES[kind], (3, 8, 8) if kind == "conv" else (7, 5)):
+        layer.train()(image(1, *shape))
+        layer.eval()(image(1, *shape))
     assert set(dict(layer.named_parameters())) == names
     assert set(dict(layer.named_buffers())) == buffers
-    create_conv(key, 3, 4, 3).load_state_dict(layer.state_dict(), strict=True)
+    create(key, kind).load_state_dict(layer.state_dict(), strict=True)
 
 
 @each_method
 def test_trap_06_no_argument_is_ignored(key: str) -> None:
     x = torch.randn(1, 3, 8, 8)
     assert create_conv(key, 3, 5, 3, stride=2)(x).shape == (1, 5, 4, 4)
+    assert create_conv(key, 3, 5, 3, bias=False).bias is None
     modes = create_conv(key, 3, 3, 3).padding_modes
     if "zeros" in modes:
         circular = create_conv(key, 3, 3, 3, init="normal" if key != "bcop" else "orthogonal")
@@ -112,6 +128,17 @@ def test_trap_06_no_argument_is_ignored(key: str) -> None:
     else:
         with pytest.raises(ValueError, match="padding_mode"):
             create_conv(key, 3, 3, 3, padding_mode="zeros")
+
+
+@each_method
+def test_trap_06_no_argument_of_a_linear_layer_is_ignored(key: str) -> None:
+    for inputs, outputs in [(3, 5), (5, 3)]:
+        assert create_linear(key, inputs, outputs)(torch.randn(2, inputs)).shape == (2, outputs)
+    assert create_linear(key, 3, 5).bias is not None
+    assert create_linear(key, 3, 5, bias=False).bias is None
+    starts = [create_linear(key, 4, 4, init=init, bias=False).eval()(torch.eye(4)) for init in ("xavier", "identity")]
+    assert not torch.allclose(*starts, atol=1e-2)
+    assert create_linear(key, 3, 5, dtype=torch.float64)(image(2, 3)).dtype == torch.float64
 
 
 @each_method

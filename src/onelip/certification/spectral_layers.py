@@ -100,13 +100,24 @@ def _fused_spectral_conv(module: FusedSpectralConv2d, shape: Shape) -> LayerBoun
 @bound_for(ECOConv2d, methods=LAYER_METHODS)
 def _eco(layer: ECOConv2d, shape: Shape) -> LayerBound:
     transformed = layer.transformed((shape[-2], shape[-1]))
-    matrices = used_matrices(transformed["matrices"], layer)
     classes = math.prod(dilation_on(core_image(layer, shape), layer.kernel_size[0], layer.padding_mode))
-    return spectral_bound(matrices, transformed, classes, used_bias(layer, layer.out_channels))
+    return _class_bound(transformed, classes, used_bias(layer, layer.out_channels))
 
 
 @bound_for(FusedECOConv2d)
 def _fused_eco(module: FusedECOConv2d, shape: Shape) -> LayerBound:
     tensors = module.tensors()
     classes = math.prod(dilation_on((shape[-2], shape[-1]), module.side, module.padding_mode))
-    return spectral_bound(tensors["matrices"], tensors, classes, module.bias)
+    return _class_bound(tensors, classes, module.bias)
+
+
+def _class_bound(transformed: Mapping[str, Tensor], classes: int, bias: Tensor | None) -> LayerBound:
+    """ECO on `classes` tori of k x k pixels, each by its frequencies or by one matrix."""
+    if "dense" not in transformed:
+        return spectral_bound(transformed["matrices"], transformed, classes, bias)
+    matrix = transformed["dense"].mT
+    outputs = classes * matrix.shape[0]
+    pixels = 1 if bias is None else outputs // len(bias)
+    return linear_bound(
+        norm_bound(matrix), magnitude_norm_bound(matrix), matrix.shape[1], outputs, bias_norm(bias, pixels)
+    )

@@ -109,3 +109,6 @@ __all__ = [
     "get_method",
     "list_methods",
 ]
+
+# The list above is for type checkers, which do not run this file; the names of all methods found belong to it.
+globals()["__all__"] = sorted({*__all__, *_CLASSES})

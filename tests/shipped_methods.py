@@ -1,0 +1,5 @@
+"""The methods that onelip comes with. Tests that name them must hold with further files in layers/ too."""
+
+from __future__ import annotations
+
+SHIPPED = ("aol", "bcop", "bjorck", "cayley", "cpl", "eco", "lot", "oni", "sandwich", "sll", "soc", "standard")

@@ -1,0 +1,83 @@
+"""Arguments and inputs of every layer, over every registered method: what is honoured works, the rest is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from onelip.layers import MethodInfo, list_methods
+
+each_method = pytest.mark.parametrize("method", list_methods(), ids=lambda m: m.key)
+
+
+@each_method
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"kernel_size": 2}, "odd"),
+        ({"kernel_size": (3, 5)}, "equal"),
+        ({"stride": 0}, "positive"),
+        ({"stride": (1, 2)}, "equal"),
+        ({"padding": 0}, "same"),
+        ({"padding": "valid"}, "same"),
+        ({"dilation": 2}, "use 1"),
+        ({"groups": 2}, "use 1"),
+        ({"padding_mode": "reflect"}, "circular"),
+        ({"padding_mode": "replicate"}, "circular"),
+        ({"init": "magic"}, "auto"),
+        ({"in_channels": 0}, "positive"),
+        ({"out_channels": -1}, "positive"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_unsupported_arguments_raise(method: MethodInfo, options: dict[str, object], word: str) -> None:
+    arguments = {"in_channels": 4, "out_channels": 4, "kernel_size": 3, **options}
+    with pytest.raises(ValueError, match=word) as caught:
+        method.conv(**arguments)  # pyright: ignore[reportArgumentType]
+    assert "\n" not in str(caught.value)
+
+
+@each_method
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"in_features": 0}, "in_features=0 must be a positive integer"),
+        ({"in_features": 2.5}, "in_features=2.5 must be a positive integer"),
+        ({"out_features": -1}, "out_features=-1 must be a positive integer"),
+        ({"init": "magic"}, "init='magic' is not known, use one of auto"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_unsupported_arguments_of_linear_layers_raise(
+    method: MethodInfo, options: dict[str, object], word: str
+) -> None:
+    with pytest.raises(ValueError, match=word) as caught:
+        method.linear_layer(**{"in_features": 4, "out_features": 4, **options})  # pyright: ignore[reportArgumentType]
+    assert str(caught.value).startswith(method.linear_layer.__name__)
+    assert "\n" not in str(caught.value)
+
+
+@each_method
+def test_inputs_of_the_wrong_shape_raise(method: MethodInfo) -> None:
+    with pytest.raises(ValueError, match="expects"):
+        method.conv(4, 4, 3)(torch.zeros(1, 3, 8, 8))
+    with pytest.raises(ValueError, match="expects"):
+        method.linear_layer(4, 4)(torch.zeros(1, 3))
+
+
+@each_method
+def test_single_images_work_as_in_torch(method: MethodInfo) -> None:
+    layer = method.conv(4, 3, 3).eval()
+    x = torch.randn(2, 4, 5, 5)
+    torch.testing.assert_close(layer(x[0]), layer(x)[0], rtol=0, atol=1e-6)
+
+
+@each_method
+@pytest.mark.parametrize("kernel", [1, 3, 5, 7])
+def test_every_initialisation_works(method: MethodInfo, kernel: int) -> None:
+    for init in method.conv.initialisations:
+        layer = method.conv(4, 4, kernel, init=init)
+        assert all(parameter.isfinite().all() for parameter in layer.parameters())
+        assert layer(torch.randn(1, 4, 4, 4)).isfinite().all()
+    for init in method.linear_layer.initialisations:
+        assert method.linear_layer(4, 4, init=init)(torch.randn(1, 4)).isfinite().all()
