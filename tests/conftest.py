@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 import torch
 
-# Virtual machines tend to announce AMX and not to have it: a bfloat16 product then kills the process. Read at first use.
+# Virtual machines tend to announce AMX and not to have it: a bfloat16 product then kills the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
