@@ -22,7 +22,7 @@ from onelip.layers.spectral_conv import (
     image_size,
     spectral_convolution,
 )
-from onelip.linalg.fourier import Size
+from onelip.linalg.fourier import Size, pixels_outermost
 
 
 def residual_product(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
@@ -36,6 +36,7 @@ def apply_residual(
     """x - W^T relu(W x + b) with a convolution W, given as a kernel or by its frequency matrices."""
     if "kernel" in transformed:
         return residual_convolution(x, transformed["kernel"], bias, padding_mode)
+    x = pixels_outermost(x)
     hidden = F.relu(spectral_convolution(x, transformed, bias))
     return x - spectral_convolution(hidden, transformed, adjoint=True)
 

@@ -117,6 +117,11 @@ def _make_dft(size: Size, dtype: torch.dtype, device: torch.device | None) -> Re
     return RealDFT(columns.to(dtype), rows.to(dtype))
 
 
+def pixels_outermost(x_bchw: Tensor) -> Tensor:
+    """The images stored as (h, w, b, c), as the DFT reads and writes them; a copy only where they are not."""
+    return x_bchw.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1)
+
+
 def to_frequency(x_bchw: Tensor, dft: RealDFT) -> Tensor:
     """Images (b, c, h, w) to frequencies (p, h * (w//2+1), b, c), the p = 2 or 1 parts apart."""
     batch, channels, height, width = x_bchw.shape
