@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from onelip.cli import run
-from onelip.measurement import Job, Workload, campaign, run_job
+from onelip.measurement import Job, Rounds, Workload, campaign, run_job
 from onelip.measurement.memory import GIB, MemoryUse
 from onelip.records import RunStatus, read_record
 
@@ -148,7 +148,7 @@ def test_time_command_prints_ratios(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    from onelip.measurement.throughput import Rounds, measure_throughput
+    from onelip.measurement.throughput import measure_throughput
 
     few = Rounds(warm_up=1, least=6, most=6)
     monkeypatch.setattr(campaign, "measure_throughput", lambda work, device, _: measure_throughput(work, device, few))
@@ -160,6 +160,21 @@ def test_time_command_prints_ratios(
     assert max(map(len, output.splitlines())) <= 80
 
 
+def test_seconds_limit_the_time_and_belong_to_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Rounds | None] = []
+
+    def fail(work: Workload, device: torch.device, rounds: Rounds | None) -> None:
+        asked.append(rounds)
+        raise RuntimeError
+
+    monkeypatch.setattr(campaign, "measure_throughput", fail)
+    common = ["--methods", "aol", "--datasets", "cifar10", "--batch-size", "2", "--runs-dir", str(tmp_path)]
+    run(["measure", "time", "--device", "cpu", *common])
+    run(["measure", "time", "--device", "cpu", "--seconds", "5", *common])
+    assert asked == [None, Rounds(seconds=5.0)]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for arguments in (
         ["--methods", "nope"],
@@ -167,6 +182,8 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         ["--device", "cuda:99"],
         ["--device", "tpu"],
         ["--sizes"],
+        ["--seconds", "0"],
+        ["--seconds", "inf"],
     ):
         assert run(["measure", "time", *arguments, "--runs-dir", str(tmp_path)]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1

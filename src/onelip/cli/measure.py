@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,7 +12,7 @@ from onelip.cli import CommandInfo
 from onelip.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from onelip.measurement import Job, Outcome
+    from onelip.measurement import Job, Outcome, Rounds
     from onelip.measurement.campaign import Quantity
 
 
@@ -33,16 +33,18 @@ class Combinations:
     runs_dir: Path = Path("runs")
     """Folder for the records. A combination that has one (for this code and hardware) is not measured again."""
 
-    def measure(self, quantity: Quantity, device: str = "cpu", predicted: bool = False) -> int:
+    def measure(
+        self, quantity: Quantity, device: str = "cpu", predicted: bool = False, rounds: Rounds | None = None
+    ) -> int:
         """Measure all combinations, with a progress bar, and print the table; 1 if one of them failed."""
         from onelip.measurement.tables import print_outcomes
 
-        jobs = self._jobs(quantity, device, predicted)
+        jobs = self._jobs(quantity, device, predicted, rounds)
         outcomes = _run(jobs, self.runs_dir)
         print_outcomes(quantity, outcomes, self.runs_dir)
         return 1 if any(outcome.failure for outcome in outcomes) else 0
 
-    def _jobs(self, quantity: Quantity, device: str, predicted: bool) -> list[Job]:
+    def _jobs(self, quantity: Quantity, device: str, predicted: bool, rounds: Rounds | None) -> list[Job]:
         from onelip.layers import get_method, list_methods
         from onelip.measurement import REFERENCE, Job, Workload
 
@@ -54,7 +56,7 @@ class Combinations:
         # A timing holds the reference's time already; elsewhere the reference is a row of its own.
         rows = keys if quantity == "time" else [REFERENCE, *keys]
         return [
-            Job(quantity, Workload(method, size, dataset, self.batch_size, self.width), device, predicted)
+            Job(quantity, Workload(method, size, dataset, self.batch_size, self.width), device, predicted, rounds)
             for dataset in dict.fromkeys(self.datasets)
             for size in dict.fromkeys(self.sizes or (None,))
             for method in dict.fromkeys(rows)
@@ -66,16 +68,32 @@ class Time:
     """Time a training step and inference with cached parameter transformations, in turns with the reference.
 
     The reference is the same network with plain convolutions. Medians over rounds are reported; on a CPU the
-    rounds go on until the ratio is known to 2 % or a minute has passed, on CUDA there are 100 batches.
+    rounds go on until the ratio is known to 2 % or --seconds have passed, on CUDA there are 100 batches.
     """
 
     combinations: Combinations
+    seconds: float | None = None
+    """Limit for the training steps, and again for the forward passes, of each network on a CPU: by default 60. At
+    least seven rounds are measured in any case."""
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto is cuda where there is one."""
 
     def run(self) -> int:
         """Measure and print."""
-        return self.combinations.measure("time", usable_device(self.device))
+        device = usable_device(self.device)
+        return self.combinations.measure("time", device, rounds=self._rounds(device))
+
+    def _rounds(self, device: str) -> Rounds | None:
+        """None for the usual ones, so that their records stay the same."""
+        import torch
+
+        from onelip.measurement.throughput import default_rounds
+
+        if self.seconds is None:
+            return None
+        if not 0 < self.seconds < float("inf"):
+            raise InvalidInputError(f"--seconds must be a positive number, not {self.seconds}")
+        return replace(default_rounds(torch.device(device)), seconds=self.seconds)
 
 
 @dataclass(frozen=True)

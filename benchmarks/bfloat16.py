@@ -1,0 +1,90 @@
+"""What bfloat16 saves and costs: each method's network under autocast against the same network in float32.
+
+    python benchmarks/bfloat16.py [--methods aol lot ...] [--batch 256] [--seconds 10] [--steps 112]
+
+Time: a training step and cached inference, interleaved, as ratios to float32. Accuracy: two trainings of equal seed and
+length on the embedded images, one in each precision, both evaluated in float32; 0 steps leave it out. The parameter
+transformations stay in float32 in both. Where the processor announces AMX and does not have it, set
+ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from onelip.evaluation import evaluate_run
+from onelip.layers import list_methods
+from onelip.measurement import Timing, Workload
+from onelip.measurement.throughput import compare_networks, default_rounds
+from onelip.measurement.workload import build_network, random_batch
+from onelip.train_config import TrainConfig
+from onelip.training import train
+from onelip.training.precision import check_bfloat16
+
+IMAGES = 3600
+"""Training images of cifar10-mini without those set aside for validation."""
+
+
+class InBfloat16(nn.Module):
+    """A network under autocast; its scores are float32, as the loss wants them."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return self.network(x).float()
+
+
+def measure_times(method: str, batch: int, seconds: float) -> tuple[Timing, Timing]:
+    """Training and inference, bfloat16 over float32."""
+    workload, device = Workload(method, batch_size=batch), torch.device("cpu")
+    networks = InBfloat16(build_network(workload)), build_network(workload)
+    return compare_networks(*networks, random_batch(workload), replace(default_rounds(device), seconds=seconds))
+
+
+def measure_accuracy(method: str, precision: str, steps: int, runs: Path) -> tuple[float, float]:
+    """Accuracy and certified accuracy at 36/255 on the test images, in percent."""
+    batch = 64
+    config = TrainConfig(
+        method=method,
+        width=8,
+        dataset="cifar10-mini",
+        epochs=math.ceil(steps * batch / IMAGES),
+        recipe="short",
+        precision=precision,  # pyright: ignore[reportArgumentType] - one of the two names below
+    )
+    name = train(config, runs).name
+    metrics = evaluate_run(runs / name, progress=False).metrics
+    return 100 * metrics["test_accuracy"], 100 * metrics["test_certified_accuracy_36"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="bfloat16 against float32")
+    parser.add_argument("--methods", nargs="+", default=[method.key for method in list_methods()])
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--steps", type=int, default=112)
+    options = parser.parse_args()
+    check_bfloat16(torch.device("cpu"))
+    print("| method | training step | inference | accuracy, float32 | bfloat16 | certified, float32 | bfloat16 |")
+    print("|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for method in options.methods:
+            cells = [f"{time.ratio.median:.2f}" for time in measure_times(method, options.batch, options.seconds)]
+            if options.steps:
+                found = [measure_accuracy(method, p, options.steps, Path(folder)) for p in ("float32", "bfloat16")]
+                cells += [f"{result[which]:.1f}" for which in (0, 1) for result in found]
+            print(f"| {method} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
