@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 OUT ?= study
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare test lint types imports unit
+.PHONY: help setup compare bench docs test lint types imports unit
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,6 +20,12 @@ $(STAMP): pyproject.toml constraints.txt
 
 compare: $(STAMP) ## compare all main methods on embedded data: trained, certified, reported in under ten minutes
 	$(BIN)/onelip compare --out $(OUT)
+
+bench: $(STAMP) ## time and memory of every method against plain convolutions, on an otherwise idle machine
+	$(BIN)/onelip bench speed
+
+docs: $(STAMP) ## run the Python blocks of README.md, CONTRIBUTING.md and docs/
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/test_readme.py tests/test_registry.py tests/test_docs.py
 
 test: lint types imports unit ## everything that must pass before a commit lands
 
