@@ -94,8 +94,9 @@ def test_budgets_below_an_hour_follow_the_short_recipe() -> None:
     assert (ten_minutes.recipe, ten_minutes.optimizer, ten_minutes.batch_size) == ("short", "adam", 64)
     assert ten_minutes == TrainConfig(method="lot", budget="10m", recipe="short")
     assert TrainConfig(method="lot", budget="59m59s").recipe == "short"
-    for hours in ({"budget": "1h"}, {"epochs": 3}, {"budget": "10m", "recipe": "paper"}):
-        config = TrainConfig(method="lot", **hours)
+    long: list[dict[str, Any]] = [{"budget": "1h"}, {"epochs": 3}, {"budget": "10m", "recipe": "paper"}]
+    for options in long:
+        config = TrainConfig(method="lot", **options)
         assert (config.recipe, config.optimizer, config.batch_size, config.lr) == ("paper", "sgd", 256, 0.08)
 
 
