@@ -24,13 +24,11 @@ class Recipe:
     optimizer: str
     batch_size: int
     temperature: float
-    lr: float | None
-    """None for that of the method."""
 
 
 RECIPES = {
-    "paper": Recipe(optimizer="sgd", batch_size=256, temperature=0.25, lr=None),
-    "short": Recipe(optimizer="adam", batch_size=64, temperature=2.0, lr=0.002),
+    "paper": Recipe(optimizer="sgd", batch_size=256, temperature=0.25),
+    "short": Recipe(optimizer="adam", batch_size=64, temperature=2.0),
 }
 """paper: for hours. short: for seconds to minutes, a few hundred steps; docs/training.md has reasons and figures."""
 
@@ -68,7 +66,7 @@ class TrainConfig:
     batch_size: int | None = None
     """Images per step, over all processes; by default that of the recipe (256; short: 64)."""
     lr: float | None = None
-    """Highest learning rate of the schedule; by default that of the method (short: 0.002, plain layers 0.0005)."""
+    """Highest learning rate of the schedule; by default that of the method for the recipe (short: 0.002 for most)."""
     weight_decay: float = 3e-5
     """Weight decay; the default is the middle of the range that the paper searches."""
     optimizer: str | None = None
@@ -121,11 +119,8 @@ class TrainConfig:
             self._set("recipe", "short" if is_short else "paper")
         if self.recipe not in RECIPES:
             raise InvalidInputError(f"unknown recipe {self.recipe!r}; known: auto, {', '.join(RECIPES)}")
-        recipe = RECIPES[self.recipe]
-        lr = method.learning_rate
-        if recipe.lr is not None:  # scores without a constraint explode at rates that Lipschitz layers can take
-            lr = recipe.lr / 4 if method.guarantee == "none" else recipe.lr
-        for name, value in {**asdict(recipe), "lr": lr}.items():
+        lr = method.learning_rate if self.recipe == "paper" else method.short_learning_rate
+        for name, value in {**asdict(RECIPES[self.recipe]), "lr": lr}.items():
             if getattr(self, name) is None:
                 self._set(name, value)
 
@@ -156,7 +151,7 @@ class TrainConfig:
         assert self.optimizer is not None
         assert self.batch_size is not None
         assert self.temperature is not None
-        return Recipe(self.optimizer, self.batch_size, self.temperature, self.max_lr)
+        return Recipe(self.optimizer, self.batch_size, self.temperature)
 
     @property
     def max_lr(self) -> float:

@@ -34,7 +34,8 @@ class MethodInfo:
     `guarantee` is "orthogonal" where a square layer with circular padding is an isometry in its linear part,
     "bounded" where only the norm is at most 1, "none" for the unconstrained baseline. `linear` says whether
     the layer is a linear map plus a bias. `train_eval_difference` is empty where training and evaluation
-    compute the same function, else it says how they differ. `published` are the costs of the method as
+    compute the same function, else it says how they differ. `learning_rate` is that of SGD over hours,
+    `short_learning_rate` that of Adam over minutes (docs/training.md). `published` are the costs of the method as
     published, `ours` those of this implementation where it computes differently.
     """
 
@@ -51,3 +52,4 @@ class MethodInfo:
     published: Complexity
     ours: Complexity | None = None
     train_eval_difference: str = ""
+    short_learning_rate: float = 0.002

@@ -187,6 +187,7 @@ METHOD = MethodInfo(
     conv=SandwichConv2d,
     linear_layer=SandwichLinear,
     learning_rate=0.02,
+    short_learning_rate=0.0005,  # at 0.002 the activations of wider networks die: nothing is learnt any more
     published=Complexity(
         input_operations="FFTs, MVs & ACT",
         input_macs="2*b*s**2*c**2",

@@ -42,6 +42,7 @@ METHOD = MethodInfo(
     conv=StandardConv2d,
     linear_layer=StandardLinear,
     learning_rate=0.05,
+    short_learning_rate=0.0005,  # scores without a constraint explode at rates that Lipschitz layers can take
     published=Complexity(
         input_operations="CONV",
         input_macs="b*s**2*c**2*k**2",
