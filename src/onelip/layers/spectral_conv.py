@@ -65,8 +65,9 @@ def spectral_convolution(
     """
     dft = dft_of(transformed)
     torus = torus_of(dft)
-    frequencies = to_frequency(embedded(x, torus), dft)
-    y = multiply_frequencies(frequencies, transformed["matrices"], at_frequency_zero(bias, torus), adjoint)
+    constant = at_frequency_zero(bias, torus)
+    # No name for the frequencies of x: they would stay in memory until the end.
+    y = multiply_frequencies(to_frequency(embedded(x, torus), dft), transformed["matrices"], constant, adjoint)
     return from_frequency(y, torus, dft)[..., : x.shape[-2], : x.shape[-1]]
 
 
