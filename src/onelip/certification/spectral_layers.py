@@ -12,7 +12,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from onelip.certification.convolution_layers import LAYER_METHODS, bias_norm, convolution_bound, core_image, used_bias
+from onelip.certification.convolution_layers import (
+    LAYER_METHODS,
+    bias_norm,
+    convolution_bound,
+    core_image,
+    matrix_bound,
+    used_bias,
+)
 from onelip.certification.layer_bound import LayerBound, compose, linear_bound
 from onelip.certification.registry import Shape, bound_for
 from onelip.layers.eco import ECOConv2d, FusedECOConv2d, dilation_on
@@ -116,8 +123,5 @@ def _class_bound(transformed: Mapping[str, Tensor], classes: int, bias: Tensor |
     if "dense" not in transformed:
         return spectral_bound(transformed["matrices"], transformed, classes, bias)
     matrix = transformed["dense"].mT
-    outputs = classes * matrix.shape[0]
-    pixels = 1 if bias is None else outputs // len(bias)
-    return linear_bound(
-        norm_bound(matrix), magnitude_norm_bound(matrix), matrix.shape[1], outputs, bias_norm(bias, pixels)
-    )
+    whole_bias = None if bias is None else bias.repeat(len(matrix) // len(bias))
+    return matrix_bound(matrix, whole_bias, classes)

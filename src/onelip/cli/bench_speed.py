@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from onelip.errors import InvalidInputError, one_line
+from onelip.errors import one_line
 
 if TYPE_CHECKING:
     from onelip.speed import Contestant, SpeedReport, Suite
@@ -66,12 +66,11 @@ class Speed:
     def _suite(self) -> Suite:
         import torch
 
-        from onelip.cli.measure import usable_device
+        from onelip.cli.measure import check_seconds, usable_device
         from onelip.measurement import REFERENCE, Workload
         from onelip.speed import Suite
 
-        if not 0 < self.seconds < float("inf"):
-            raise InvalidInputError(f"--seconds must be a positive number, not {self.seconds}")
+        check_seconds(self.seconds)
         workload = Workload(REFERENCE, self.size, "cifar10", self.batch, self.width)
         return Suite(workload, torch.device(usable_device(self.device)), self.seed, self.seconds)
 

@@ -91,8 +91,7 @@ class Time:
 
         if self.seconds is None:
             return None
-        if not 0 < self.seconds < float("inf"):
-            raise InvalidInputError(f"--seconds must be a positive number, not {self.seconds}")
+        check_seconds(self.seconds)
         return replace(default_rounds(torch.device(device)), seconds=self.seconds)
 
 
@@ -143,6 +142,12 @@ class Measure:
     def run(self) -> int:
         """Do what was asked for."""
         return self.quantity.run()
+
+
+def check_seconds(seconds: float) -> None:
+    """Refuse what is no limit for a time."""
+    if not 0 < seconds < float("inf"):
+        raise InvalidInputError(f"--seconds must be a positive number, not {seconds}")
 
 
 def usable_device(name: str) -> str:

@@ -104,10 +104,7 @@ class LipschitzLayer(nn.Module, ABC):
         `evaluates_in_float64`): what is kept and certified is then off by one rounding only. The result has the
         dtype of the parameters.
         """
-        return self._transform_core(self.core_size(input_size))
-
-    def _transform_core(self, size: Size | None) -> Transformed:
-        return self.transform_given(self.tensors_to_transform(), size)
+        return self.transform_given(self.tensors_to_transform(), self.core_size(input_size))
 
     def transform_given(
         self, tensors: Mapping[str, Tensor], size: Size | None, *, cheapest_form: bool = True
@@ -141,8 +138,9 @@ class LipschitzLayer(nn.Module, ABC):
         entry = self._cache.get(key)
         if torch.compiler.is_compiling():
             # A compiled program fixes what it finds. An exporter runs this code, so that it can look.
-            usable = entry is not None and (torch.compiler.is_dynamo_compiling() or entry.is_current())
-            return entry.transformed if entry is not None and usable else self.transform(input_size)
+            if entry is not None and (torch.compiler.is_dynamo_compiling() or entry.is_current()):
+                return entry.transformed
+            return self.transform(input_size)
         if not self._is_cacheable():
             return self.transform(input_size)
         tensors = tuple(self.tensors_to_transform().values())

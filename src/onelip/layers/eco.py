@@ -24,10 +24,9 @@ from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import (
-    FREQUENCY_SHARE,
     embedded,
+    frequencies_are_cheaper,
     spectral_convolution,
-    spectral_operations,
     with_dft,
 )
 from onelip.linalg.fourier import Size, frequency_to_kernel, join_complex, split_complex, torus_matrices
@@ -91,6 +90,8 @@ def _apply_dense(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | No
 class ECOConv2d(LipschitzConv2d):
     """Dilated convolution with orthogonal frequency matrices, whose kernel spans the whole torus."""
 
+    fuses_cheapest_form = False  # the kernel of a plain convolution comes from the frequencies
+
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Polar factors at the k x k frequencies."""
         matrices = polar_factor(torus_matrices(tensors["weight"], self.kernel_size))
@@ -99,8 +100,7 @@ class ECOConv2d(LipschitzConv2d):
     def choose_form(self, transformed: Transformed, size: Size | None) -> Transformed:
         """One matrix per class, {"dense"}, where few channels make the DFT the larger part of the work."""
         channels = self.core_in, self.core_out
-        whole = math.prod(self.kernel_size) ** 2 * math.prod(channels)
-        if spectral_operations(self.kernel_size, *channels) < FREQUENCY_SHARE * whole:
+        if frequencies_are_cheaper(self.kernel_size, *channels, math.prod(self.kernel_size) ** 2 * math.prod(channels)):
             return transformed
         return {"dense": circulant(self._kernel(transformed))}
 
@@ -110,10 +110,6 @@ class ECOConv2d(LipschitzConv2d):
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
         """The dilated convolution by residue classes."""
         return dilated_convolution(x, transformed, self.bias, self.kernel_size[0], self.padding_mode)
-
-    def _detached(self, input_size: Size | None, *, cheapest_form: bool = False) -> Transformed:
-        """Fusing starts from frequencies."""
-        return super()._detached(input_size, cheapest_form=cheapest_form)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A plain dilated convolution where the size is told and, if circular, k divides it; else the same as here."""

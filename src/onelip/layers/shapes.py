@@ -39,6 +39,9 @@ class ParametrisedLayer(LipschitzLayer):
     initialisations: ClassVar[tuple[str, ...]] = INITIALISATIONS
     """Names that `init` accepts; "auto" is the method's default."""
 
+    fuses_cheapest_form: ClassVar[bool] = True
+    """Whether `fuse_core` wants the parameters in the form of `choose_form`, or as `transform_tensors` gives them."""
+
     weight: nn.Parameter
 
     def __init__(self, in_core: int, out_core: int, init: str) -> None:
@@ -93,7 +96,7 @@ class ParametrisedLayer(LipschitzLayer):
         """Register `bias` with `size` entries, or as None."""
         self.register_parameter("bias", nn.Parameter(torch.zeros(size, **factory)) if bias else None)
 
-    def _detached(self, input_size: Size | None, *, cheapest_form: bool = True) -> Transformed:
+    def _detached(self, input_size: Size | None) -> Transformed:
         """Detached copies of the transformed parameters, for the size given or the only one evaluated so far."""
         only_size = input_size is None and len(self._cache) == 1
         size = next(iter(self._cache)) if only_size else self.core_size(input_size)
@@ -101,7 +104,9 @@ class ParametrisedLayer(LipschitzLayer):
         was_training, self.training = self.training, False
         try:
             with torch.no_grad():
-                transformed = self.transform_given(self.tensors_to_transform(), size, cheapest_form=cheapest_form)
+                transformed = self.transform_given(
+                    self.tensors_to_transform(), size, cheapest_form=self.fuses_cheapest_form
+                )
         finally:
             self.training = was_training
         return {name: tensor.detach().clone() for name, tensor in transformed.items()}

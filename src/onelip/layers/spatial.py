@@ -21,13 +21,11 @@ from onelip.linalg.fourier import Size
 class KernelConv2d(KernelOrFrequencies):
     """A convolution that `transform_tensors` makes one kernel {"kernel": (out, in, k, k)} of."""
 
+    fuses_cheapest_form = False  # to a plain convolution, which needs the kernel
+
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
         """One convolution."""
         return convolve(x, transformed, self.bias, self.padding_mode)
-
-    def _detached(self, input_size: Size | None, *, cheapest_form: bool = False) -> Transformed:
-        """Fused layers are plain convolutions: they need the kernel."""
-        return super()._detached(input_size, cheapest_form=cheapest_form)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A convolution of stride 1 that wraps around as often as a small image asks for."""

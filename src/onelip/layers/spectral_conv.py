@@ -106,8 +106,9 @@ class KernelOrFrequencies(LipschitzConv2d):
         if self.padding_mode != "circular" or self.kernel_size[0] == 1:
             return False
         channels = self.core_in, self.core_out
-        spatial = math.prod(self.kernel_size) * math.prod(size) * math.prod(channels)
-        return spectral_operations(size, *channels) < FREQUENCY_SHARE * spatial
+        return frequencies_are_cheaper(
+            size, *channels, math.prod(self.kernel_size) * math.prod(size) * math.prod(channels)
+        )
 
     def core_size(self, input_size: Size | None) -> Size | None:
         """The size of the image, where the transformed parameters depend on it."""
@@ -122,6 +123,11 @@ class KernelOrFrequencies(LipschitzConv2d):
             return transformed
         kernel = transformed.pop("kernel")
         return {**transformed, **with_dft(kernel_to_parts(kernel, size), size)}
+
+
+def frequencies_are_cheaper(torus: Size, inputs: int, outputs: int, otherwise: int) -> bool:
+    """Whether a convolution by frequency takes so few of the operations `otherwise` that it takes less time as well."""
+    return spectral_operations(torus, inputs, outputs) < FREQUENCY_SHARE * otherwise
 
 
 def spectral_operations(size: Size, inputs: int, outputs: int) -> int:
