@@ -33,6 +33,7 @@ from onelip.layers import (
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.stacking import stacked_transforms
 from onelip.linalg.fourier import Size
+from onelip.stages import apply_in_parts, may_be_split
 
 ACTIVATIONS: dict[str, Callable[[int], nn.Module]] = {
     "maxmin": lambda channels: MaxMin(),
@@ -114,11 +115,25 @@ class ConvNet(nn.Sequential):
         return cls(**asdict(config), device=device, dtype=dtype)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Scores; in training, layers that are alike are transformed together."""
+        """Scores. In training, layers that are alike are transformed together; see `onelip.stages` for evaluation."""
+        if may_be_split(self, input):
+            return self._forward_by_stages(input)
         if not self.training or torch.compiler.is_compiling():
             return super().forward(input)
         with stacked_transforms(self._layers_with_sizes()):
             return super().forward(input)
+
+    def _forward_by_stages(self, x: torch.Tensor) -> torch.Tensor:
+        """Everything up to a block, block by block: each halves the bytes of an image."""
+        bytes_of_image = self.config.channels * self.config.input_size**2 * x.element_size()
+        stage: list[nn.Module] = []
+        for name, module in self.named_children():
+            stage.append(module)
+            if name.startswith("block"):
+                x = apply_in_parts(nn.Sequential(*stage), x, bytes_of_image)
+                bytes_of_image //= 2
+                stage = []
+        return nn.Sequential(*stage)(x)
 
     def _layers_with_sizes(self) -> Iterator[tuple[LipschitzLayer, Size]]:
         """The layers of the blocks, each of which halves the image. Stem and head have no equal."""

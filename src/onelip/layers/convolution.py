@@ -49,6 +49,22 @@ def circular_pad(x: Tensor, pad: int) -> Tensor:
     """Periodic padding by `pad` on all sides, also where the image is smaller than that; one copy of the image."""
     if pad == 0:
         return x
+    if x.stride(1) != 1 or pad > min(x.shape[-2:]) or is_traced():
+        return _pad_by_index(x, pad)
+    batch, channels, height, width = x.shape
+    pixels = x.permute(0, 2, 3, 1)
+    padded = x.new_empty(batch, height + 2 * pad, width + 2 * pad, channels)
+    rows = padded[:, pad:-pad]
+    rows[:, :, pad:-pad] = pixels
+    rows[:, :, :pad] = pixels[:, :, -pad:]
+    rows[:, :, -pad:] = pixels[:, :, :pad]
+    padded[:, :pad] = rows[:, -pad:]
+    padded[:, -pad:] = rows[:, :pad]
+    return padded.permute(0, 3, 1, 2)
+
+
+def _pad_by_index(x: Tensor, pad: int) -> Tensor:
+    """The same pixel by pixel, in either layout and for every size."""
     height, width = x.shape[-2:]
     rows = torch.arange(-pad, height + pad, device=x.device).remainder_(height)
     columns = torch.arange(-pad, width + pad, device=x.device).remainder_(width)
