@@ -14,21 +14,24 @@ from torch.nn import functional as F
 
 from onelip.linalg.fourier import (
     frequency_matrix_at,
-    frequency_to_kernel,
     from_frequency,
     half_width,
-    join_complex,
+    is_whole,
     kernel_to_frequency,
     kernel_to_parts,
     multiply_frequencies,
+    pack,
+    packed_to_kernel,
     real_dft,
-    split_complex,
+    real_frequencies,
+    split_whole,
     to_frequency,
-    torus_matrices,
+    torus_blocks,
     torus_of,
+    unpack,
 )
 
-SIZES = [(8, 8), (5, 7), (4, 7), (7, 4), (1, 1), (2, 2), (3, 2), (1, 6)]
+SIZES = [(8, 8), (5, 7), (4, 7), (7, 4), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (3, 2), (1, 6), (2, 1), (9, 9)]
 each_size = pytest.mark.parametrize("size", SIZES, ids=str)
 each_kernel = pytest.mark.parametrize("side", [1, 3, 5, 7])
 
@@ -50,11 +53,12 @@ def normal(*shape: int) -> Tensor:
 def test_product_of_frequencies_is_the_convolution(size: tuple[int, int], side: int) -> None:
     x, kernel = normal(2, 3, *size), normal(4, 3, side, side)
     dft = real_dft(size, torch.float64)
-    matrices = split_complex(torus_matrices(kernel, size))
+    matrices = pack(torus_blocks(kernel, size))
     y = from_frequency(multiply_frequencies(to_frequency(x, dft), matrices), size, dft)
     torch.testing.assert_close(y, convolve(x, kernel), rtol=0, atol=1e-12)
     assert torus_of(dft) == size
-    assert len(matrices) == (1 if max(size) <= 2 else 2)
+    whole = size[0] == size[1] <= 8
+    assert matrices.shape == ((size[0] * size[1], 3, 4) if whole else (2, size[0] * half_width(size[1]), 3, 4))
 
 
 @each_size
@@ -62,22 +66,48 @@ def test_transform_is_an_isometry_with_its_transpose_as_inverse(size: tuple[int,
     dft = real_dft(size, torch.float64)
     pixels = size[0] * size[1]
     basis = torch.eye(pixels, dtype=torch.float64).reshape(pixels, 1, *size)
-    matrix = to_frequency(basis, dft).squeeze(-1).flatten(0, 1)  # (frequencies, pixels)
+    matrix = to_frequency(basis, dft).squeeze(-1).flatten(0, -2)  # (frequencies, pixels)
     assert distance_from_isometry(matrix) < 1e-14
+    if is_whole(size):
+        assert distance_from_isometry(matrix.T) < 1e-14, "nothing is kept twice"
     torch.testing.assert_close(from_frequency(to_frequency(basis, dft), size, dft), basis, rtol=0, atol=1e-14)
+
+
+def half_spectrum(values: Tensor, size: tuple[int, int]) -> np.ndarray:
+    """Either form of frequencies (.., b, c) as numpy's rfft2 has them, (h, w', b, c), in the order defined."""
+    if not is_whole(size):
+        return torch.complex(values[0], values[1]).unflatten(0, (size[0], half_width(size[1]))).numpy()
+    side = size[0]
+    result = np.full((side, half_width(side), *values.shape[-2:]), np.nan, dtype=complex)
+    real, (re, im) = split_whole(values)
+    own = [(u, v) for u in range(side) for v in range(side) if (2 * u) % side == 0 and (2 * v) % side == 0]
+    assert len(own) == len(real) == real_frequencies(side * side)
+    for (u, v), value in zip(own, real, strict=True):
+        result[u, v] = value
+    pairs = [(u, v) for u in range(side) for v in range(side) if (u, v) < (-u % side, -v % side)]
+    for (u, v), value in zip(pairs, torch.complex(re, im).numpy(), strict=True):
+        if v < half_width(side):
+            result[u, v] = value
+        if -v % side < half_width(side):
+            result[-u % side, -v % side] = value.conj()
+    assert not np.isnan(result).any()
+    return result
 
 
 @each_size
 def test_transform_agrees_with_numpy(size: tuple[int, int]) -> None:
+    """Up to the factor sqrt(2) of frequencies that stand for two."""
     image = normal(1, 1, *size)
-    ours = to_frequency(image, real_dft(size, torch.float64)).reshape(-1, size[0], half_width(size[1])).numpy()
-    weights = np.full(half_width(size[1]), np.sqrt(2))
-    weights[0] = 1
-    if size[1] % 2 == 0:
-        weights[-1] = 1
+    ours = half_spectrum(to_frequency(image, real_dft(size, torch.float64)), size)[..., 0, 0]
+    height, width = size
+    weights = np.full((height, half_width(width)), np.sqrt(2))
+    for column in {0, width // 2} if width % 2 == 0 else {0}:
+        weights[:, column] = 1
+        if is_whole(size):
+            alone = [0, height // 2] if height % 2 == 0 else [0]
+            weights[[row for row in range(height) if row not in alone], column] = np.sqrt(2)
     expected = np.fft.rfft2(image[0, 0].numpy(), norm="ortho") * weights
-    joined = ours[0] + 1j * ours[1] if len(ours) == 2 else ours[0]
-    np.testing.assert_allclose(joined, expected, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-13)
 
 
 @each_size
@@ -93,22 +123,33 @@ def test_singular_values_are_those_of_the_dense_matrix(size: tuple[int, int], si
 
 @each_size
 def test_kernels_come_back(size: tuple[int, int]) -> None:
-    matrices = torus_matrices(normal(5, 2, 3, 3, 3), size)
-    kernel = frequency_to_kernel(matrices, size)
+    matrices = kernel_to_parts(normal(5, 2, 3, 3, 3), size)
+    kernel = packed_to_kernel(matrices, size)
     assert kernel.shape == (5, 2, 3, *size)
-    torch.testing.assert_close(torus_matrices(kernel, size), matrices, rtol=0, atol=1e-13)
+    torch.testing.assert_close(kernel_to_parts(kernel, size), matrices, rtol=0, atol=1e-13)
 
 
-def test_a_kernel_that_fills_the_torus_comes_back_tap_by_tap() -> None:
-    kernel = normal(2, 3, 5, 5)
-    returned = frequency_to_kernel(kernel_to_frequency(kernel, (5, 5)), (5, 5))
+@pytest.mark.parametrize("side", [1, 3, 5, 9])
+def test_a_kernel_that_fills_the_torus_comes_back_tap_by_tap(side: int) -> None:
+    kernel = normal(2, 3, side, side)
+    returned = packed_to_kernel(kernel_to_parts(kernel, (side, side)), (side, side))
     torch.testing.assert_close(returned, kernel, rtol=0, atol=1e-14)
 
 
 @each_size
 def test_layouts_are_inverse_to_each_other(size: tuple[int, int]) -> None:
-    matrices = torus_matrices(normal(2, 4, 3, 3, 3), size)
-    assert torch.equal(join_complex(split_complex(matrices), size), matrices)
+    blocks = torus_blocks(normal(2, 4, 3, 3, 3), size)
+    returned = unpack(pack(blocks), size)
+    assert len(returned) == len(blocks)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(returned, blocks, strict=True))
+
+
+@each_size
+def test_blocks_are_the_independent_frequencies(size: tuple[int, int]) -> None:
+    blocks = torus_blocks(normal(4, 3, 3, 3), size)
+    assert all(block.shape[-2:] == (4, 3) for block in blocks)
+    counts = [block.shape[-3] * (2 if block.is_complex() else 1) for block in blocks]
+    assert sum(counts) == (size[0] * size[1] if is_whole(size) else 2 * size[0] * half_width(size[1]))
 
 
 def test_one_frequency_alone() -> None:
@@ -148,12 +189,10 @@ def test_matrices_are_sums_over_taps(size: tuple[int, int], side: int) -> None:
                     expected[:, row, column] += kernel[..., y, x] * cmath.exp(2j * math.pi * angle)
     torch.testing.assert_close(kernel_to_frequency(kernel, size), expected, rtol=0, atol=1e-12)
     parts = kernel_to_parts(kernel, size)
-    count = 1 if max(size) <= 2 else 2
-    assert parts.shape == (2, count, size[0] * kept, 2, 3)
-    as_complex = expected.flatten(1, 2).mT
-    torch.testing.assert_close(parts[:, 0], as_complex.real, rtol=0, atol=1e-12)
-    if count == 2:
-        torch.testing.assert_close(parts[:, 1], as_complex.imag, rtol=0, atol=1e-12)
+    for alone, packed in zip(expected, parts, strict=True):
+        as_numpy = half_spectrum(packed, size)  # (h, w', i, o)
+        np.testing.assert_allclose(as_numpy, alone.mT.numpy(), rtol=0, atol=1e-12)
+    torch.testing.assert_close(pack(torus_blocks(kernel, size)), parts, rtol=0, atol=1e-12)
     for alone, together in zip(kernel, parts, strict=True):
         torch.testing.assert_close(kernel_to_parts(alone, size), together, rtol=0, atol=1e-14)
 
@@ -174,9 +213,9 @@ def test_bias_and_adjoint_of_the_product(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
-@pytest.mark.parametrize("parts", [1, 2])
-def test_gradients_of_the_product(parts: int, adjoint: bool) -> None:
-    x, matrices = normal(parts, 4, 2, 3), normal(parts, 4, *((2, 3) if adjoint else (3, 2)))
+@pytest.mark.parametrize("lead", [(2, 4), (1,), (4,), (9,), (16,)], ids=str)
+def test_gradients_of_the_product(lead: tuple[int, ...], adjoint: bool) -> None:
+    x, matrices = normal(*lead, 2, 3), normal(*lead, *((2, 3) if adjoint else (3, 2)))
     bias = normal(2)
     arguments = tuple(tensor.requires_grad_() for tensor in (x, matrices, bias))
 
@@ -187,33 +226,44 @@ def test_gradients_of_the_product(parts: int, adjoint: bool) -> None:
     assert torch.autograd.gradgradcheck(function, arguments)
 
 
-@pytest.mark.parametrize("size", [(3, 4), (4, 3), (2, 2)], ids=str)
+@pytest.mark.parametrize("adjoint", [False, True])
+@pytest.mark.parametrize("lead", [(2, 4), (1,), (4,), (9,), (16,)], ids=str)
+def test_plain_product_is_the_same(lead: tuple[int, ...], adjoint: bool) -> None:
+    """What compilers and torch.func get."""
+    x, matrices, bias = normal(*lead, 5, 3), normal(*lead, *((2, 3) if adjoint else (3, 2))), normal(2)
+    expected = multiply_frequencies(x, matrices, bias, adjoint)
+    plain = torch.func.vjp(lambda x: multiply_frequencies(x, matrices, bias, adjoint), x)[0]
+    torch.testing.assert_close(plain, expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("size", [(3, 4), (4, 3), (2, 2), (3, 3), (4, 4)], ids=str)
 def test_gradients_of_the_changes_of_form(size: tuple[int, int]) -> None:
     kernel = normal(2, 2, 3, 3, 3).requires_grad_()
-    for function in (kernel_to_frequency, kernel_to_parts, torus_matrices):
+    for function in (kernel_to_frequency, kernel_to_parts, torus_blocks):
         assert torch.autograd.gradcheck(lambda k, change=function: change(k, size), (kernel,))
     row, column = normal(2), normal(2)
     assert torch.autograd.gradcheck(lambda k: frequency_matrix_at(k, row, column), (kernel,))
-    matrices = torus_matrices(kernel.detach(), size).requires_grad_()
-    assert torch.autograd.gradcheck(lambda m: frequency_to_kernel(m, size), (matrices,))
+    matrices = kernel_to_parts(kernel.detach(), size).requires_grad_()
+    assert torch.autograd.gradcheck(lambda m: packed_to_kernel(m, size), (matrices,))
 
 
-def test_gradients() -> None:
-    size = (3, 4)
+@pytest.mark.parametrize("size", [(3, 4), (4, 4)], ids=str)
+def test_gradients(size: tuple[int, int]) -> None:
     dft = real_dft(size, torch.float64)
 
     def function(x: Tensor, kernel: Tensor) -> Tensor:
-        matrices = split_complex(kernel_to_frequency(kernel, size))
+        matrices = pack(torus_blocks(kernel, size))
         return from_frequency(multiply_frequencies(to_frequency(x, dft), matrices), size, dft)
 
     x, kernel = normal(2, 2, *size).requires_grad_(), normal(3, 2, 3, 3).requires_grad_()
     assert torch.autograd.gradcheck(function, (x, kernel))
 
 
-def test_float32_is_accurate_to_rounding() -> None:
-    x, kernel = normal(4, 8, 32, 32), normal(8, 8, 3, 3)
-    dft = real_dft((32, 32), torch.float32)
-    matrices = split_complex(kernel_to_frequency(kernel.float(), (32, 32)))
-    y = from_frequency(multiply_frequencies(to_frequency(x.float(), dft), matrices), (32, 32), dft)
+@pytest.mark.parametrize("size", [(32, 32), (8, 8)], ids=str)
+def test_float32_is_accurate_to_rounding(size: tuple[int, int]) -> None:
+    x, kernel = normal(4, 8, *size), normal(8, 8, 3, 3)
+    dft = real_dft(size, torch.float32)
+    matrices = pack(torus_blocks(kernel.float(), size))
+    y = from_frequency(multiply_frequencies(to_frequency(x.float(), dft), matrices), size, dft)
     expected = convolve(x, kernel)
     assert (y - expected).norm() < 2e-6 * expected.norm()

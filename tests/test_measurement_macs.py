@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.layers import create_conv
-from onelip.layers.spectral_conv import FREQUENCY_SHARE, spectral_operations
+from onelip.layers.spectral_conv import FREQUENCY_SHARE, WHOLE_SHARE, spectral_operations
 from onelip.linalg.fourier import multiply_frequencies
 from onelip.linalg.polar import polar_factor
 from onelip.measurement import MacCounter, Workload, count_layer, count_macs, count_network
@@ -102,6 +102,16 @@ def test_work_inside_custom_autograd_functions_is_counted() -> None:
     assert counter.by_operator() == {"mm": 6 * 8**3}, "the eigenvectors are known"
 
 
+def test_real_and_complex_products_are_counted() -> None:
+    """On 4 x 4 pixels 4 of the frequencies are real, and 6 more are complex."""
+    x, matrices = torch.ones(16, 5, 3, requires_grad=True), torch.ones(16, 3, 2, requires_grad=True)
+    forward = (4 + 4 * 6) * 5 * 3 * 2
+    with MacCounter() as counter:
+        y = multiply_frequencies(x, matrices)
+    assert counter.total == forward
+    assert count_macs(lambda: y.sum().backward()) == 2 * forward
+
+
 def test_complex_products_in_parts_are_counted() -> None:
     frequencies, batch, inputs, outputs = 7, 4, 3, 5
     x, matrices = torch.ones(2, frequencies, batch, inputs), torch.ones(2, frequencies, inputs, outputs)
@@ -119,7 +129,7 @@ def test_recomputed_work_is_counted_again() -> None:
     layer, x = create_conv("sandwich", 8, 8, 3), torch.rand(2, 8, 6, 6, requires_grad=True)
     transformed = {name: tensor.detach() for name, tensor in layer.transform((6, 6)).items()}
     forward = count_macs(lambda: layer.apply_to(x, transformed))
-    dft, product = 2 * 8 * spectral_operations((6, 6), 1, 0), 2 * 4 * (6 * 4) * 8 * 8
+    dft, product = 2 * 8 * spectral_operations((6, 6), 1, 0), 2 * (4 + 4 * 16) * 8 * 8  # 4 real frequencies, 16 others
     assert forward == 4 * dft + 2 * product
     y = layer.apply_to(x, transformed)
     again = count_macs(lambda: y.sum().backward()) - forward  # without parameter gradients, backward is as forward
@@ -153,11 +163,12 @@ def test_plain_network() -> None:
     assert 2.5 < reference.training_step / reference.input <= 3
     # Where the plain network acts on frequencies, it has fewer products, and a DFT of its kernels.
     spectral = {(width, side): spectral_operations((side, side), width, width) for width, side in blocks}
-    chosen = [block for block in blocks if spectral[block] < FREQUENCY_SHARE * spatial[block]]
+    shares = {block: WHOLE_SHARE if block[1] <= 8 else FREQUENCY_SHARE for block in blocks}
+    chosen = [block for block in blocks if spectral[block] < shares[block] * spatial[block]]
     assert [block[1] for block in chosen] == [8, 4], "the small images with many channels"
     saved = sum(spatial[block] - spectral[block] for block in chosen)
     assert plain.input == plain.inference == reference.input - 4 * 5 * saved
-    assert plain.parameters == 5 * sum(2 * side * (side // 2 + 1) * 9 * width**2 for width, side in chosen)
+    assert plain.parameters == 5 * sum(side**2 * 9 * width**2 for width, side in chosen)
     assert plain.training_step < reference.training_step
 
 

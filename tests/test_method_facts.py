@@ -24,9 +24,6 @@ from onelip.layers import (
     create_conv,
     create_linear,
 )
-from onelip.layers.convolution import same_convolution
-from onelip.layers.eco import circulant
-from onelip.layers.fused import PaddingMode
 from onelip.layers.soc import unit_skew_kernel
 
 
@@ -143,33 +140,6 @@ def test_gradients_do_not_vanish_through_sandwich_layers() -> None:
 
     assert input_gradient("auto") > 0.1
     assert input_gradient("uniform") < 1e-3
-
-
-@pytest.mark.parametrize("padding_mode", ["circular", "zeros"])
-@pytest.mark.parametrize(("channels", "form"), [(4, "dense"), (30, "matrices")])
-def test_eco_by_one_matrix_is_eco_by_frequency(channels: int, form: str, padding_mode: PaddingMode) -> None:
-    layer = ECOConv2d(channels, channels, 3, padding_mode=padding_mode, init="normal", dtype=torch.float64)
-    assert form in layer.transform((5, 7))
-    tensors, x = layer.tensors_to_transform(), torch.randn(2, channels, 5, 7, dtype=torch.float64, requires_grad=True)
-    frequencies = layer.transform_given(tensors, (5, 7), cheapest_form=False)
-    dense = {"dense": circulant(layer._kernel(frequencies))}
-    found = []
-    for transformed in (frequencies, dense):
-        y = layer.apply_to(x, transformed)
-        gradients = torch.autograd.grad(y.square().sum(), (x, layer.weight), retain_graph=True)
-        found.append((y, *gradients))
-    for one, other in zip(*found, strict=True):
-        assert torch.allclose(one, other, rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize("side", [1, 3, 5])
-def test_circulant_is_the_convolution_on_its_torus(side: int) -> None:
-    kernel = torch.randn(2, 4, 3, side, side, dtype=torch.float64)
-    x = torch.randn(3, side, side, dtype=torch.float64)
-    for matrix, each in zip(circulant(kernel), kernel, strict=True):
-        expected = same_convolution(x[None], each, None, "circular")[0]
-        rows = x.permute(1, 2, 0).flatten() @ matrix
-        assert torch.allclose(rows.reshape(side, side, 4).permute(2, 0, 1), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("side", [1, 3, 5, 7])

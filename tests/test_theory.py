@@ -11,7 +11,7 @@ import pytest
 from onelip.cli import run
 from onelip.errors import InvalidInputError
 from onelip.layers import get_method, list_methods, spectral_conv
-from onelip.layers.spectral_conv import FREQUENCY_SHARE, KernelOrFrequencies, spectral_operations
+from onelip.layers.spectral_conv import FREQUENCY_SHARE, WHOLE_SHARE, KernelOrFrequencies, spectral_operations
 from onelip.measurement import count_layer_costs
 from onelip.theory import COSTS, LayerShape, costs_in_use, evaluate, pretty, theory_table
 
@@ -149,19 +149,24 @@ def test_counted_parameter_transformation_is_what_the_formula_says(method: str, 
     assert 0.9 < counted.parameter_memory / theory["parameter_memory"] < 1.15
 
 
+@pytest.mark.parametrize("side", [8, 16])
 @pytest.mark.parametrize("method", KERNEL_METHODS)
-def test_kernels_act_on_frequencies_where_that_is_cheaper(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_act_on_frequencies_where_that_is_cheaper(
+    method: str, side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The counts of both forms of one layer: the layer's own estimate of its operations is exact."""
-    shape = LayerShape(b=8, s=8, c=128, k=3)
+    shape = LayerShape(b=8, s=side, c=128, k=3)
     ours = count_layer_costs(method, shape)
-    monkeypatch.setattr(spectral_conv, "FREQUENCY_SHARE", 0.0)
+    for share in ("WHOLE_SHARE", "FREQUENCY_SHARE"):
+        monkeypatch.setattr(spectral_conv, share, 0.0)
     as_kernel = count_layer_costs(method, shape)
     assert ours.by_frequency
     assert not as_kernel.by_frequency
     convolutions = 1 if get_method(method).linear else 2
     assert ours.input_macs == convolutions * shape.b * spectral_operations((shape.s, shape.s), shape.c, shape.c)
-    assert ours.input_macs < FREQUENCY_SHARE * as_kernel.input_macs
-    spectrum = 2 * shape.s * (shape.s // 2 + 1) * shape.c**2  # numbers, each a sum over the taps of the kernel
+    assert ours.input_macs < (WHOLE_SHARE if side <= 8 else FREQUENCY_SHARE) * as_kernel.input_macs
+    numbers = side**2 if side <= 8 else 2 * side * (side // 2 + 1)
+    spectrum = numbers * shape.c**2  # each a sum over the taps of the kernel
     assert ours.parameter_macs - as_kernel.parameter_macs == spectrum * shape.k**2
     # The spectrum takes the place of the kernel, which is kept where it is the parameter itself.
     more, kernel = ours.parameter_memory - as_kernel.parameter_memory, shape.c**2 * shape.k**2

@@ -1,4 +1,4 @@
-"""Bounds of layers that act in the frequency domain: y = F^T M F x with the real DFT F as two float matrices.
+"""Bounds of layers that act in the frequency domain: y = F^T M F x with the real DFT F as one or two float matrices.
 
 ||y|| <= ||columns||^2 ||rows||^2 max_f ||M^(f)|| ||x||, with the norms of the float matrices that are used: the DFT is
 an isometry up to rounding only, and that rounding is part of the layer.
@@ -7,7 +7,7 @@ an isometry up to rounding only, and that rounding is part of the layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from onelip.certification.convolution_layers import (
     bias_norm,
     convolution_bound,
     core_image,
-    matrix_bound,
     used_bias,
 )
 from onelip.certification.layer_bound import LayerBound, compose, linear_bound
@@ -25,8 +24,8 @@ from onelip.certification.registry import Shape, bound_for
 from onelip.layers.eco import ECOConv2d, FusedECOConv2d, dilation_on
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import KernelConv2d
-from onelip.layers.spectral_conv import FusedSpectralConv2d, SpectralConv2d
-from onelip.linalg.fourier import RealDFT, torus_of
+from onelip.layers.spectral_conv import FusedSpectralConv2d, SpectralConv2d, dft_of
+from onelip.linalg.fourier import Blocks, split_whole, torus_of
 from onelip.linalg.proven import SAFETY, magnitude_norm_bound, norm_bound
 from onelip.linalg.proven_convolution import same_convolution_of
 
@@ -36,17 +35,16 @@ def spectral_bound(
 ) -> LayerBound:
     """DFT, one product per frequency, inverse DFT and bias, on `images` tori per input.
 
-    `matrices` is (parts, frequencies, in, out), real and imaginary parts, of which the first channels may be cut out.
+    `matrices` is in the layout of the product, of which the first channels may be cut out.
     """
-    columns, rows = dft["dft_columns"], dft["dft_rows"]
-    inputs, outputs = (channels * rows.shape[0] * columns.shape[0] * images for channels in matrices.shape[-2:])
-    pixels = math.prod(torus_of(RealDFT(columns, rows))) * images
+    transforms = list(_matrices_of(dft))
+    numbers = math.prod(len(matrix) for matrix in transforms) * images
+    inputs, outputs = (channels * numbers for channels in matrices.shape[-2:])
+    pixels = math.prod(torus_of(dft_of(dft))) * images
     return compose(
-        _transform(columns, inputs),
-        _transform(rows, inputs),
+        *(_transform(matrix, inputs) for matrix in transforms),
         frequency_product_bound(matrices, outputs, bias_norm(bias, pixels)),
-        _transform(rows.mT, outputs),
-        _transform(columns.mT, outputs),
+        *(_transform(matrix.mT, outputs) for matrix in reversed(transforms)),
     )
 
 
@@ -55,20 +53,40 @@ def frequency_product_bound(matrices: Tensor, outputs: int, constant_norm: float
 
     The bias b is multiplied by the rounded sqrt(h w) there, which is two more roundings than adding it.
     """
-    magnitude = magnitude_norm_bound(matrices.double().abs().sum(0))
-    terms = len(matrices) * matrices.shape[-2] + 2
-    return linear_bound(norm_bound(joined(matrices)), magnitude, terms, outputs, constant_norm * SAFETY)
+    magnitude = max(magnitude_norm_bound(block) for block in _magnitudes(matrices.double().abs()))
+    terms = 2 * matrices.shape[-2] + 2
+    return linear_bound(blocks_norm(joined(matrices)), magnitude, terms, outputs, constant_norm * SAFETY)
 
 
-def joined(matrices: Tensor) -> Tensor:
-    """One real or complex float64 matrix per frequency, from its parts."""
-    parts = matrices.double().unbind(0)
-    return parts[0] if len(parts) == 1 else torch.complex(*parts)
+def joined(matrices: Tensor) -> Blocks:
+    """The float64 matrices (f, in, out) that the product uses: real ones and complex ones apart."""
+    if matrices.dim() == 4:
+        return (torch.complex(*matrices.double().unbind(0)),)
+    real, parts = split_whole(matrices.double())
+    return (real, torch.complex(*parts.unbind(0))) if parts.shape[1] else (real,)
+
+
+def _magnitudes(matrices: Tensor) -> Blocks:
+    """Sums of the magnitudes of both parts."""
+    if matrices.dim() == 4:
+        return (matrices.sum(0),)
+    real, parts = split_whole(matrices)
+    return (real, parts.sum(0)) if parts.shape[1] else (real,)
+
+
+def blocks_norm(blocks: Blocks) -> float:
+    """The largest norm of a matrix."""
+    return max(norm_bound(block) for block in blocks)
 
 
 def transform_norm(dft: Mapping[str, Tensor]) -> float:
     """Norm of the float DFT."""
-    return norm_bound(dft["dft_columns"]) * norm_bound(dft["dft_rows"])
+    return math.prod(norm_bound(matrix) for matrix in _matrices_of(dft))
+
+
+def _matrices_of(dft: Mapping[str, Tensor]) -> Iterator[Tensor]:
+    """The matrices of the DFT in the order in which they are applied."""
+    return (matrix for matrix in dft_of(dft) if matrix is not None)
 
 
 def _transform(matrix: Tensor, outputs: int) -> LayerBound:
@@ -108,20 +126,11 @@ def _fused_spectral_conv(module: FusedSpectralConv2d, shape: Shape) -> LayerBoun
 def _eco(layer: ECOConv2d, shape: Shape) -> LayerBound:
     transformed = layer.transformed((shape[-2], shape[-1]))
     classes = math.prod(dilation_on(core_image(layer, shape), layer.kernel_size[0], layer.padding_mode))
-    return _class_bound(transformed, classes, used_bias(layer, layer.out_channels))
+    return spectral_bound(transformed["matrices"], transformed, classes, used_bias(layer, layer.out_channels))
 
 
 @bound_for(FusedECOConv2d)
 def _fused_eco(module: FusedECOConv2d, shape: Shape) -> LayerBound:
     tensors = module.tensors()
     classes = math.prod(dilation_on((shape[-2], shape[-1]), module.side, module.padding_mode))
-    return _class_bound(tensors, classes, module.bias)
-
-
-def _class_bound(transformed: Mapping[str, Tensor], classes: int, bias: Tensor | None) -> LayerBound:
-    """ECO on `classes` tori of k x k pixels, each by its frequencies or by one matrix."""
-    if "dense" not in transformed:
-        return spectral_bound(transformed["matrices"], transformed, classes, bias)
-    matrix = transformed["dense"].mT
-    whole_bias = None if bias is None else bias.repeat(len(matrix) // len(bias))
-    return matrix_bound(matrix, whole_bias, classes)
+    return spectral_bound(tensors["matrices"], tensors, classes, module.bias)

@@ -84,12 +84,16 @@ def _print_json(shape: LayerShape, rows: Rows) -> None:
 def _print_tables(shape: LayerShape, rows: Rows, counted: bool) -> None:
     from rich.console import Console
 
-    from onelip.layers.spectral_conv import FREQUENCY_SHARE
+    from onelip.layers.spectral_conv import FREQUENCY_SHARE, WHOLE_SHARE
+    from onelip.linalg.fourier import LARGEST_WHOLE
 
     console = Console()
     described = [row for row, _ in rows]
     console.print(_operations(described))
-    console.print(f"By frequency: where that takes less than {FREQUENCY_SHARE} of the products. Costs are of CONV.\n")
+    console.print(
+        f"By frequency: where that takes less than {WHOLE_SHARE} of the products on images up to "
+        f"{LARGEST_WHOLE} x {LARGEST_WHOLE}, {FREQUENCY_SHARE} on larger ones. Costs are of CONV.\n"
+    )
     for part in ("input", "parameter"):
         console.print(_symbols(part, described))
     console.print("C = b s² c² k², M = b s² c, P = c² k²: products, input and kernel of a plain convolution.\n")

@@ -41,9 +41,9 @@ from onelip.linalg.fourier import (
     Size,
     from_frequency,
     multiply_frequencies,
-    split_complex,
+    pack,
     to_frequency,
-    torus_matrices,
+    torus_blocks,
     torus_of,
 )
 from onelip.linalg.orthogonal import cayley
@@ -118,9 +118,10 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
             outer, inner = halves(tensors["weight"][..., 0, 0], self.core_out)
             return {"outer": outer[..., None, None], "inner": inner[..., None, None]}
         torus = torus_size(size, self.kernel_size, self.padding_mode)
-        outer, inner = halves(torus_matrices(tensors["weight"], torus), self.core_out)
-        transformed = with_dft(split_complex(outer), torus)
-        return {"outer": transformed.pop("matrices"), "inner": split_complex(inner), **transformed}
+        blocks = [halves(block, self.core_out) for block in torus_blocks(tensors["weight"], torus)]
+        outer, inner = (pack(tuple(half)) for half in zip(*blocks, strict=True))
+        transformed = with_dft(outer, torus)
+        return {"outer": transformed.pop("matrices"), "inner": inner, **transformed}
 
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
         """Two convolutions in the frequency domain, the activation on the image between them."""

@@ -24,18 +24,21 @@ from onelip.linalg.fourier import (
     Size,
     from_frequency,
     half_width,
+    is_whole,
     kernel_to_parts,
     multiply_frequencies,
+    pack,
     real_dft,
-    split_complex,
+    real_frequencies,
     to_frequency,
-    torus_matrices,
+    torus_blocks,
     torus_of,
 )
 
-FREQUENCY_SHARE = 0.4
-"""A convolution acts on frequencies if that takes less than this share of the operations: measured on CPUs, from 64
-channels on 8 x 8 images on. Small matrix products are less efficient than a convolution, and the DFT costs memory."""
+WHOLE_SHARE, FREQUENCY_SHARE = 0.7, 0.4
+"""A convolution acts on frequencies if that takes less than this share of the operations: measured on CPUs. The first
+is for tori that one matrix transforms, from 32 channels on 8 x 8 images on; two matrices cost more memory traffic,
+which pays from 128 channels on 16 x 16 images on."""
 
 
 def torus_size(size: Size, kernel_size: Size, padding_mode: str) -> Size:
@@ -46,14 +49,13 @@ def torus_size(size: Size, kernel_size: Size, padding_mode: str) -> Size:
 
 
 def with_dft(split: Tensor, size: Size) -> Transformed:
-    """Frequency matrices (..., p, f, i, o) in the layout of the product, with the DFT that they need."""
+    """Frequency matrices in the layout of the product, with the DFT that they need."""
     columns, rows = real_dft(size, split.dtype, split.device)
-    lead = split.shape[:-4]
-    return {
-        "matrices": split,
-        "dft_columns": columns.expand(*lead, *columns.shape),
-        "dft_rows": rows.expand(*lead, *rows.shape),
-    }
+    lead = split.shape[:-3] if columns is None else split.shape[:-4]
+    transformed = {"matrices": split, "dft_rows": rows.expand(*lead, *rows.shape)}
+    if columns is not None:
+        transformed["dft_columns"] = columns.expand(*lead, *columns.shape)
+    return transformed
 
 
 def spectral_convolution(
@@ -73,7 +75,7 @@ def spectral_convolution(
 
 def dft_of(transformed: Mapping[str, Tensor]) -> RealDFT:
     """The DFT among transformed parameters."""
-    return RealDFT(transformed["dft_columns"], transformed["dft_rows"])
+    return RealDFT(transformed.get("dft_columns"), transformed["dft_rows"])
 
 
 def embedded(x: Tensor, torus: Size) -> Tensor:
@@ -87,7 +89,7 @@ def at_frequency_zero(bias: Tensor | None, torus: Size) -> Tensor | None:
 
 
 def convolve(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
-    """The convolution of {"kernel"} or of {"matrices", "dft_columns", "dft_rows"}."""
+    """The convolution of {"kernel"} or of {"matrices", "dft_rows", ...}."""
     if "kernel" in transformed:
         return same_convolution(x, transformed["kernel"], bias, padding_mode)
     return spectral_convolution(x, transformed, bias)
@@ -97,8 +99,8 @@ class KernelOrFrequencies(LipschitzConv2d):
     """A convolution whose parameters become a kernel, which is applied as such or frequency by frequency.
 
     On small images with many channels the product per frequency takes far fewer operations: 4 h (w/2 + 1) c^2 in
-    place of k^2 h w c^2. The transformed parameters then hold {"matrices", "dft_columns", "dft_rows"} in place of
-    {"kernel"}.
+    place of k^2 h w c^2. The transformed parameters then hold {"matrices", "dft_rows"} and, on large images,
+    {"dft_columns"} in place of {"kernel"}.
     """
 
     def acts_on_frequencies(self, size: Size) -> bool:
@@ -106,9 +108,9 @@ class KernelOrFrequencies(LipschitzConv2d):
         if self.padding_mode != "circular" or self.kernel_size[0] == 1:
             return False
         channels = self.core_in, self.core_out
-        return frequencies_are_cheaper(
-            size, *channels, math.prod(self.kernel_size) * math.prod(size) * math.prod(channels)
-        )
+        share = WHOLE_SHARE if is_whole(size) else FREQUENCY_SHARE
+        as_kernel = math.prod(self.kernel_size) * math.prod(size) * math.prod(channels)
+        return spectral_operations(size, *channels) < share * as_kernel
 
     def core_size(self, input_size: Size | None) -> Size | None:
         """The size of the image, where the transformed parameters depend on it."""
@@ -125,14 +127,12 @@ class KernelOrFrequencies(LipschitzConv2d):
         return {**transformed, **with_dft(kernel_to_parts(kernel, size), size)}
 
 
-def frequencies_are_cheaper(torus: Size, inputs: int, outputs: int, otherwise: int) -> bool:
-    """Whether a convolution by frequency takes so few of the operations `otherwise` that it takes less time as well."""
-    return spectral_operations(torus, inputs, outputs) < FREQUENCY_SHARE * otherwise
-
-
 def spectral_operations(size: Size, inputs: int, outputs: int) -> int:
-    """Multiply-accumulates per image: two real DFTs as matrix products, and a complex product per frequency."""
+    """Multiply-accumulates per image: two real DFTs as matrix products, and a real or complex product per frequency."""
     height, width = size
+    if is_whole(size):
+        pixels = height * width
+        return pixels**2 * (inputs + outputs) + (2 * pixels - real_frequencies(pixels)) * inputs * outputs
     kept = half_width(width)
     transform = 2 * height * kept * width + 4 * height * height * kept
     return transform * (inputs + outputs) + 4 * height * kept * inputs * outputs
@@ -141,8 +141,9 @@ def spectral_operations(size: Size, inputs: int, outputs: int) -> int:
 class SpectralConv2d(LipschitzConv2d):
     """A convolution that `constrain` makes 1-Lipschitz at each frequency of the torus alone.
 
-    The transformed parameters are {"matrices", "dft_columns", "dft_rows"}. A 1 x 1 kernel is the same matrix at all
-    frequencies, so that it is constrained once and stays a plain convolution {"kernel"}, for every image size.
+    The transformed parameters are {"matrices", "dft_rows"} and, on large images, {"dft_columns"}. A 1 x 1 kernel is the
+    same matrix at all frequencies, so that it is constrained once and stays a plain convolution {"kernel"}, for every
+    image size.
     """
 
     @abstractmethod
@@ -164,7 +165,7 @@ class SpectralConv2d(LipschitzConv2d):
         if size is None:
             return {"kernel": self.constrain(kernel[..., 0, 0])[..., None, None]}
         torus = torus_size(size, self.kernel_size, self.padding_mode)
-        return with_dft(split_complex(self.constrain(torus_matrices(kernel, torus))), torus)
+        return with_dft(pack(tuple(map(self.constrain, torus_blocks(kernel, torus)))), torus)
 
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
         """DFT, one product per frequency, inverse DFT; or a plain 1 x 1 convolution."""

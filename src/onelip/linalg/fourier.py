@@ -1,9 +1,14 @@
-"""Circular convolutions in the frequency domain, with the real FFT's half of the spectrum.
+"""Circular convolutions in the frequency domain.
 
 A circular convolution on an h x w torus acts on each frequency f alone, as a matrix K^(f) of out x in
-channels. For real kernels K^(-f) is the conjugate of K^(f), so the frequencies (0..h-1) x (0..w//2) suffice.
+channels. For real kernels K^(-f) is the conjugate of K^(f), so that half of the spectrum suffices. There are two forms:
 
-Activations are transformed by two *real matrix products* rather than by an FFT routine: for the images of
+* *whole*, for square tori up to 8 x 8: n = h w real numbers per channel, those of the r frequencies with f = -f, where
+  K^(f) is real, then the real and the imaginary parts for one of each two opposite frequencies. One orthogonal n x n
+  matrix takes the pixels there. Nothing is kept twice: 16 products per 4 x 4 image in place of 12 complex ones.
+* *by columns and rows*, for all others: (0..h-1) x (0..w//2) as the real FFT has it, by two smaller matrices.
+
+Activations are transformed by *real matrix products* rather than by an FFT routine: for the images of
 interest (1 x 1 to 64 x 64) a small dense DFT runs at matmul speed, and with the data stored as
 (h, w, batch, channel) the result lands as (frequency, batch, channel), exactly what the product with K^(f)
 wants, without a copy. The matrices are scaled so that the transform is an isometry onto its image; its
@@ -25,28 +30,46 @@ from onelip.linalg.tracing import is_traced
 Size = tuple[int, int]
 
 
-class RealDFT(NamedTuple):
-    """The isometric real DFT of h x w images, as two real matrices.
+LARGEST_WHOLE = 8
+"""Side of the largest torus that is transformed by one matrix: at 16 that would be five times the operations."""
 
-    `columns` has shape (p * (w//2+1), w): rows (part, frequency). `rows` has shape (p * h, p * h): it maps
-    (position, part) to (part, frequency) and is orthogonal. There are p = 2 parts, real and imaginary, but p = 1
-    where all frequencies are real.
+
+class RealDFT(NamedTuple):
+    """The isometric real DFT of h x w images, as real matrices.
+
+    Whole: `columns` is None, `rows` (h * w, h * w) maps pixels to the numbers of the frequencies. Else `columns` has
+    shape (2 * (w//2+1), w), with rows (part, frequency), and `rows` has shape (2 * h, 2 * h): it maps (position, part)
+    to (part, frequency) and is orthogonal. The two parts are the real and the imaginary one.
     """
 
-    columns: Tensor
+    columns: Tensor | None
     rows: Tensor
 
 
-def is_real(size: Size) -> bool:
-    """Whether all frequencies of the torus are real: e^(i pi f p) is +1 or -1 for up to two pixels a side."""
-    return max(size) <= 2
+def is_whole(size: Size) -> bool:
+    """Whether the torus is transformed by one matrix."""
+    return size[0] == size[1] <= LARGEST_WHOLE
 
 
 def torus_of(dft: RealDFT) -> Size:
     """Height and width of the images that these matrices transform."""
-    width = dft.columns.shape[-1]
-    parts = dft.columns.shape[-2] // half_width(width)
-    return dft.rows.shape[-1] // parts, width
+    if dft.columns is None:
+        side = math.isqrt(dft.rows.shape[-1])
+        return side, side
+    return dft.rows.shape[-1] // 2, dft.columns.shape[-1]
+
+
+def real_frequencies(pixels: int) -> int:
+    """How many frequencies of a square torus are their own opposites: 0 and, on an even side, n/2 both ways."""
+    return 1 if pixels % 2 else 4
+
+
+def split_whole(values: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
+    """The n numbers of all frequencies into those of the r real ones and the parts (2, m) of the others."""
+    pixels = values.shape[dim]
+    real = real_frequencies(pixels)
+    paired = values.narrow(dim, real, pixels - real)
+    return values.narrow(dim, 0, real), paired.unflatten(dim, (2, (pixels - real) // 2))
 
 
 def half_width(width: int) -> int:
@@ -99,6 +122,10 @@ def real_dft(size: Size, dtype: torch.dtype, device: torch.device | None = None)
 
 def _make_dft(size: Size, dtype: torch.dtype, device: torch.device | None) -> RealDFT:
     height, width = size
+    if is_whole(size):
+        cos, sin = _independent_phases(size, size, device, centre=(0, 0))
+        factors = _whole_weights(size, device).sqrt() / math.sqrt(height * width)
+        return RealDFT(None, (factors * torch.cat([cos, -sin])).to(dtype))
     kept = half_width(width)
     angles = _phases(width, kept, device)
     twice = torch.full((kept, 1), math.sqrt(2 / width), dtype=torch.float64, device=device)
@@ -106,15 +133,39 @@ def _make_dft(size: Size, dtype: torch.dtype, device: torch.device | None) -> Re
     if width % 2 == 0:
         twice[-1] = math.sqrt(1 / width)
     cos, sin = _cos_sin(angles)
-    columns = twice * cos if is_real(size) else torch.cat([twice * cos, -twice * sin])
+    columns = torch.cat([twice * cos, -twice * sin])
     cos, sin = _cos_sin(_phases(height, height, device))
-    if is_real(size):
-        return RealDFT(columns.to(dtype), (cos / math.sqrt(height)).to(dtype))
     # e^(-i t) (re + i im) = (re cos + im sin) + i (im cos - re sin)
     real_part = torch.stack([cos, sin], dim=-1).reshape(height, 2 * height)
     imag_part = torch.stack([-sin, cos], dim=-1).reshape(height, 2 * height)
     rows = torch.cat([real_part, imag_part]) / math.sqrt(height)
     return RealDFT(columns.to(dtype), rows.to(dtype))
+
+
+def _independent_frequencies(side: int) -> list[tuple[int, int]]:
+    """The frequencies of a square torus that are their own opposites, then one of each pair of opposites."""
+    own = [(u, v) for u in range(side) for v in range(side) if 2 * u % side == 0 == 2 * v % side]
+    pairs = [(u, v) for u in range(side) for v in range(side) if (u, v) < (-u % side, -v % side)]
+    return own + pairs
+
+
+def _independent_phases(size: Size, taps: Size, device: torch.device | None, centre: Size) -> tuple[Tensor, Tensor]:
+    """cos (r + m, taps) and sin (m, taps) of 2 pi f (d - centre) / n at the independent frequencies f, in float64."""
+    side = size[0]
+    frequency = torch.tensor(_independent_frequencies(side), device=device)
+    offsets = [torch.arange(count, device=device) - middle for count, middle in zip(taps, centre, strict=True)]
+    rows, columns = (frequency[:, axis, None] * offset % side for axis, offset in enumerate(offsets))
+    cycles = (rows[:, :, None] + columns[:, None, :]) % side
+    cos, sin = _cos_sin(cycles.flatten(1).double() * (2 * math.pi / side))
+    return cos, sin[real_frequencies(side * side) :]
+
+
+def _whole_weights(size: Size, device: torch.device | None) -> Tensor:
+    """(n, 1): 1 for frequencies that are alone, 2 for both parts of those that stand for two."""
+    pixels = size[0] * size[1]
+    weights = torch.full((pixels, 1), 2.0, dtype=torch.float64, device=device)
+    weights[: real_frequencies(pixels)] = 1
+    return weights
 
 
 def pixels_outermost(x_bchw: Tensor) -> Tensor:
@@ -123,27 +174,33 @@ def pixels_outermost(x_bchw: Tensor) -> Tensor:
 
 
 def to_frequency(x_bchw: Tensor, dft: RealDFT) -> Tensor:
-    """Images (b, c, h, w) to frequencies (p, h * (w//2+1), b, c), the p = 2 or 1 parts apart."""
+    """Images (b, c, h, w) to frequencies: whole (h * w, b, c), else (2, h * (w//2+1), b, c), the parts apart."""
     batch, channels, height, width = x_bchw.shape
+    x_hwbc = x_bchw.permute(2, 3, 0, 1)
+    if dft.columns is None:
+        x_rows = torch.matmul(dft.rows, x_hwbc.reshape(height * width, batch * channels))
+        return x_rows.reshape(height * width, batch, channels)
     kept = half_width(width)
-    x_hwn = x_bchw.permute(2, 3, 0, 1).reshape(height, width, batch * channels)
-    x_columns = torch.matmul(dft.columns, x_hwn)  # (h, p * kept, n)
-    x_rows = torch.matmul(dft.rows, x_columns.reshape(-1, kept * batch * channels))
-    return x_rows.reshape(-1, height * kept, batch, channels)
+    x_columns = torch.matmul(dft.columns, x_hwbc.reshape(height, width, batch * channels))  # (h, 2 * kept, n)
+    x_rows = torch.matmul(dft.rows, x_columns.reshape(2 * height, kept * batch * channels))
+    return x_rows.reshape(2, height * kept, batch, channels)
 
 
 def from_frequency(y: Tensor, size: Size, dft: RealDFT) -> Tensor:
-    """Inverse of `to_frequency`: (p, f, b, c) to images (b, c, h, w), stored as (h, w, b, c)."""
+    """Inverse of `to_frequency`: frequencies to images (b, c, h, w), stored as (h, w, b, c)."""
     height, width = size
-    parts, _, batch, channels = y.shape
-    kept = half_width(width)
-    y_rows = torch.matmul(dft.rows.mT, y.reshape(parts * height, kept * batch * channels))
-    y_hwn = torch.matmul(dft.columns.mT, y_rows.reshape(height, parts * kept, batch * channels))
+    batch, channels = y.shape[-2:]
+    if dft.columns is None:
+        y_hwn = torch.matmul(dft.rows.mT, y.reshape(height * width, batch * channels))
+    else:
+        kept = half_width(width)
+        y_rows = torch.matmul(dft.rows.mT, y.reshape(2 * height, kept * batch * channels))
+        y_hwn = torch.matmul(dft.columns.mT, y_rows.reshape(height, 2 * kept, batch * channels))
     return y_hwn.reshape(height, width, batch, channels).permute(2, 3, 0, 1)
 
 
 def multiply_frequencies(x: Tensor, matrices: Tensor, bias: Tensor | None = None, adjoint: bool = False) -> Tensor:
-    """Product per frequency in real arithmetic: x (p, f, b, i) times matrices (p, f, i, o), complex for p = 2.
+    """Product per frequency in real arithmetic: x (n, b, i) times (n, i, o), or x (2, f, b, i) times (2, f, i, o).
 
     `matrices` are the transposed K^(f), so that a row of x meets them from the left; `adjoint` multiplies by their
     conjugate transposes instead. `bias` (o,) is added at the frequency 0: that is a constant image.
@@ -152,24 +209,37 @@ def multiply_frequencies(x: Tensor, matrices: Tensor, bias: Tensor | None = None
     matrices = matrices.mT if adjoint else matrices
     if is_traced():
         return _plain_product(x, matrices, bias, adjoint)
-    return _ComplexProduct.apply(x, matrices, bias, False, adjoint)  # pyright: ignore[reportReturnType]
+    return _FrequencyProduct.apply(x, matrices, bias, False, adjoint)  # pyright: ignore[reportReturnType]
 
 
 def _plain_product(x: Tensor, matrices: Tensor, bias: Tensor | None, conjugate: bool) -> Tensor:
     """The definition, for compilers and torch.func."""
-    parts = [torch.bmm(x[0], matrices[0])]
-    if len(matrices) == 2:
-        imag = -matrices[1] if conjugate else matrices[1]
-        parts = [parts[0] - torch.bmm(x[1], imag), torch.bmm(x[0], imag) + torch.bmm(x[1], matrices[0])]
+    alone, (x_parts, parts) = None, (x, matrices)
+    if x.dim() == 3:
+        (x_real, x_parts), (real, parts) = split_whole(x), split_whole(matrices)
+        alone = torch.bmm(x_real, real)
+    imag = -parts[1] if conjugate else parts[1]
+    there = torch.bmm(x_parts[0], parts[0]) - torch.bmm(x_parts[1], imag)
+    across = torch.bmm(x_parts[0], imag) + torch.bmm(x_parts[1], parts[0])
+    y = torch.cat([there, across] if alone is None else [alone, there, across])
     if bias is not None:
-        parts[0] = torch.cat([parts[0][:1] + bias.to(x.dtype), parts[0][1:]])
-    return torch.stack(parts)
+        y = torch.cat([y[:1] + bias.to(x.dtype), y[1:]])
+    return y.unflatten(0, (2, -1)) if alone is None else y
 
 
-class _ComplexProduct(torch.autograd.Function):
-    """a b, conj(a) b or a conj(b) for matrices given as parts (p, f, m, n), plus a bias at the frequency 0.
+def _multiply_parts(a: Tensor, b: Tensor, conjugate_a: bool, conjugate_b: bool, y: Tensor) -> None:
+    """y = a b, conj(a) b or a conj(b) for parts (2, f, m, n)."""
+    torch.bmm(a[0], b[0], out=y[0])
+    y[0].baddbmm_(a[1], b[1], alpha=1 if conjugate_a or conjugate_b else -1)
+    plus, minus = ((a[0], b[1]), (a[1], b[0])) if conjugate_a else ((a[1], b[0]), (a[0], b[1]))
+    torch.bmm(*plus, out=y[1])
+    y[1].baddbmm_(*minus, alpha=-1 if conjugate_a or conjugate_b else 1)
 
-    Both parts are written into one tensor: what autograd makes of the definition copies all images twice more.
+
+class _FrequencyProduct(torch.autograd.Function):
+    """a b, conj(a) b or a conj(b) for the matrices of all frequencies, in either form, plus a bias at the frequency 0.
+
+    All numbers are written into one tensor: what autograd makes of the definition copies all images twice more.
     """
 
     @staticmethod
@@ -177,42 +247,56 @@ class _ComplexProduct(torch.autograd.Function):
         ctx.save_for_backward(a, b)
         ctx.conjugate = conjugate_a, conjugate_b
         y = a.new_empty((*a.shape[:-1], b.shape[-1]))
-        torch.bmm(a[0], b[0], out=y[0])
-        if len(a) == 2:
-            y[0].baddbmm_(a[1], b[1], alpha=1 if conjugate_a or conjugate_b else -1)
-            plus, minus = ((a[0], b[1]), (a[1], b[0])) if conjugate_a else ((a[1], b[0]), (a[0], b[1]))
-            torch.bmm(*plus, out=y[1])
-            y[1].baddbmm_(*minus, alpha=-1 if conjugate_a or conjugate_b else 1)
+        parts = a, b, y
+        if y.dim() == 3:
+            (a_real, b_real, y_real), parts = zip(*map(split_whole, parts), strict=True)
+            torch.bmm(a_real, b_real, out=y_real)
+        a_parts, b_parts, y_parts = parts
+        if y_parts.shape[1]:
+            _multiply_parts(a_parts, b_parts, conjugate_a, conjugate_b, y_parts)
         if bias is not None:
-            y[0, 0].add_(bias)
+            _at_zero(y).add_(bias)
         return y
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (a, b), g, (conjugate_a, conjugate_b) = ctx.saved_tensors, gradients[0], ctx.conjugate
-        product, to_a, to_b = _ComplexProduct.apply, *ctx.needs_input_grad[:2]
+        product, to_a, to_b = _FrequencyProduct.apply, *ctx.needs_input_grad[:2]
         # The gradient of a b is g b^H for a and a^H g for b; that of conj(a) is the conjugate of that for a.
         return (
             product(g, b.mT, None, conjugate_a, not (conjugate_a or conjugate_b)) if to_a else None,
             product(a.mT, g, None, not (conjugate_a or conjugate_b), conjugate_b) if to_b else None,
-            g[0, 0].sum(0) if ctx.needs_input_grad[2] else None,
+            _at_zero(g).sum(0) if ctx.needs_input_grad[2] else None,
             None,
             None,
         )
 
 
-def split_complex(matrices: Tensor) -> Tensor:
-    """K^(f) of shape (..., h, w', o, i) to the (..., p, h * w', i, o) that the product wants; p = 1 for real ones."""
-    transposed = matrices.flatten(-4, -3).mT
-    if not matrices.is_complex():
-        return transposed.unsqueeze(-4).contiguous()
-    return torch.stack([transposed.real, transposed.imag], dim=-4)
+def _at_zero(y: Tensor) -> Tensor:
+    """The numbers (b, c) of the frequency 0, which is the first and real."""
+    return y[0] if y.dim() == 3 else y[0, 0]
 
 
-def join_complex(matrices: Tensor, size: Size) -> Tensor:
-    """Inverse of `split_complex`: (..., p, f, i, o) to (..., h, w', o, i), complex for p = 2."""
-    joined = torch.complex(*matrices.unbind(-4)) if matrices.shape[-4] == 2 else matrices.squeeze(-4)
-    return joined.mT.unflatten(-3, (size[0], half_width(size[1])))
+Blocks = tuple[Tensor, ...]
+"""Matrices (..., f, o, i) of the independent frequencies: whole a real block and, from 3 x 3 on, a complex one; else
+one complex block. What is done to every matrix alone is done to each block."""
+
+
+def pack(blocks: Blocks) -> Tensor:
+    """Blocks (..., f, o, i) to the one real tensor that the product wants: (..., n, i, o), or (..., 2, f, i, o)."""
+    if blocks[0].is_complex():
+        transposed = blocks[0].mT
+        return torch.stack([transposed.real, transposed.imag], dim=-4)
+    parts = [part for block in blocks[1:] for part in (block.real, block.imag)]
+    return torch.cat([block.mT for block in (blocks[0], *parts)], dim=-3)
+
+
+def unpack(matrices: Tensor, size: Size) -> Blocks:
+    """Inverse of `pack` for the matrices of this torus."""
+    if not is_whole(size):
+        return (torch.complex(*matrices.unbind(-4)).mT,)
+    real, parts = split_whole(matrices, dim=matrices.dim() - 3)
+    return (real.mT, torch.complex(*parts.unbind(-4)).mT) if parts.shape[-3] else (real.mT,)
 
 
 def check_real(kernel: Tensor) -> None:
@@ -238,12 +322,37 @@ def kernel_to_frequency(kernel: Tensor, size: Size) -> Tensor:
 
 
 def kernel_to_parts(kernel: Tensor, size: Size) -> Tensor:
-    """`split_complex` of `torus_matrices` in one real product: (..., o, i, kh, kw) to (..., p, h * w', i, o)."""
-    cos, sin = _kernel_phases(size, kernel)
-    phases = cos if is_real(size) else torch.cat([cos, sin])
+    """`pack` of `torus_blocks` in one real product: (..., o, i, kh, kw) to (..., n, i, o) or (..., 2, h * w', i, o)."""
+    phases = torch.cat(_torus_phases(size, kernel))
     taps = kernel.flatten(-2).movedim((-1, -2, -3), (-3, -2, -1))  # (..., taps, i, o)
-    parts = torch.matmul(phases, taps.flatten(-2))
-    return parts.unflatten(-1, taps.shape[-2:]).unflatten(-3, (-1, size[0] * half_width(size[1])))
+    parts = torch.matmul(phases, taps.flatten(-2)).unflatten(-1, taps.shape[-2:])
+    return parts if is_whole(size) else parts.unflatten(-3, (2, -1))
+
+
+def torus_blocks(kernel: Tensor, size: Size) -> Blocks:
+    """The matrices of the circular convolution at the independent frequencies of the torus."""
+    if not is_whole(size):
+        return (kernel_to_frequency(kernel, size).flatten(-4, -3),)
+    check_real(kernel)
+    cos, sin = _torus_phases(size, kernel)
+    taps = kernel.movedim((-2, -1), (-4, -3)).flatten(-4, -3)  # (..., taps, o, i)
+    real, imag = (torch.matmul(phases, taps.flatten(-2)).unflatten(-1, taps.shape[-2:]) for phases in (cos, sin))
+    alone, paired = real.split([cos.shape[0] - sin.shape[0], sin.shape[0]], dim=-3)
+    return (alone, torch.complex(paired.contiguous(), imag)) if len(sin) else (alone,)
+
+
+def _torus_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
+    """Phases of the taps: cosines at all independent frequencies, sines at those that are not real."""
+    if not is_whole(size):
+        return _kernel_phases(size, kernel)
+    taps, dtype, device = (kernel.shape[-2], kernel.shape[-1]), kernel.dtype, kernel.device
+    centre = taps[0] // 2, taps[1] // 2
+
+    def make() -> tuple[Tensor, Tensor]:
+        cos, sin = _independent_phases(size, taps, device, centre)
+        return cos.to(dtype), sin.to(dtype)
+
+    return _keep(("whole", size, taps, dtype, device), make)
 
 
 def _kernel_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
@@ -258,12 +367,6 @@ def _kernel_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
         return cos.to(dtype), sin.to(dtype)
 
     return _keep(("kernel", size, taps, dtype, device), make)
-
-
-def torus_matrices(kernel: Tensor, size: Size) -> Tensor:
-    """`kernel_to_frequency`, but real where all frequencies of the torus are: a quarter of the work."""
-    matrices = kernel_to_frequency(kernel, size)
-    return matrices.real.contiguous() if is_real(size) else matrices
 
 
 def _offset_phases(length: int, count: int, taps: int, device: torch.device) -> Tensor:
@@ -281,11 +384,22 @@ def frequency_matrix_at(kernel: Tensor, row: Tensor, column: Tensor) -> Tensor:
     return torch.complex((kernel * taps.cos()).sum((-2, -1)), (kernel * taps.sin()).sum((-2, -1)))
 
 
-def frequency_to_kernel(matrices: Tensor, size: Size) -> Tensor:
-    """Inverse of `torus_matrices` for a kernel that fills the torus: (..., h, w', o, i) to (..., o, i, h, w)."""
+def packed_to_kernel(matrices: Tensor, size: Size) -> Tensor:
+    """Inverse of `kernel_to_parts` for a kernel that fills the torus: to (..., o, i, h, w)."""
+    if not is_whole(size):
+        return _half_spectrum_to_kernel(unpack(matrices, size)[0], size)
+    pixels = size[0] * size[1]
+    like = matrices.new_empty(1, 1, *size)
+    phases = torch.cat(_torus_phases(size, like)) * (_whole_weights(size, matrices.device) / pixels).to(matrices.dtype)
+    taps = torch.matmul(phases.mT, matrices.flatten(-2)).unflatten(-1, matrices.shape[-2:])
+    return taps.movedim((-3, -2, -1), (-1, -2, -3)).unflatten(-1, size)
+
+
+def _half_spectrum_to_kernel(matrices: Tensor, size: Size) -> Tensor:
+    """(..., h * w', o, i) to (..., o, i, h, w)."""
     height, width = size
-    matrices = matrices if matrices.is_complex() else torch.complex(matrices, torch.zeros_like(matrices))
-    taps = torch.fft.irfft2(matrices.movedim((-4, -3), (-2, -1)), s=size).flip(-2, -1)
+    frequencies = matrices.unflatten(-3, (height, half_width(width))).movedim((-4, -3), (-2, -1))
+    taps = torch.fft.irfft2(frequencies, s=size).flip(-2, -1)
     # irfft2 gives the impulse response at positions 0..n-1; a correlation reads it backwards from the centre
     shift = (height // 2 + 1 - height, width // 2 + 1 - width)
     return taps.roll(shift, (-2, -1))

@@ -5,12 +5,14 @@ G_0 = A, G_t = G_(t-1)^H G_(t-1) gives ||G_t||_F^(1/2^t) >= sigma_max(A) for eve
 (Delattre et al., "Efficient Bound of Lipschitz Constant for Convolutional Layers by Gram Iteration", ICML 2023).
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
-from onelip.linalg.fourier import check_real, torus_matrices
+from onelip.linalg.fourier import Blocks, check_real, torus_blocks
 
 
 def largest_magnitude(matrix: Tensor) -> Tensor:
@@ -177,7 +179,7 @@ def conv_norm(kernel: Tensor, size: tuple[int, int]) -> Tensor:
     A real kernel has conjugate matrices at opposite frequencies, so half of the spectrum suffices. Kernels larger
     than the torus wrap around it. Use float64 where digits matter.
     """
-    return torch.linalg.matrix_norm(torus_matrices(kernel, size), ord=2).amax((-2, -1))
+    return _largest(lambda block: torch.linalg.matrix_norm(block, ord=2), torus_blocks(kernel, size))
 
 
 def conv_norm_bound(
@@ -192,4 +194,9 @@ def conv_norm_bound(
     height, width = size
     if padding_mode == "zeros":
         height, width = height + kernel.shape[-2] - 1, width + kernel.shape[-1] - 1
-    return gram_norm_bound(torus_matrices(kernel, (height, width)), iterations).amax((-2, -1))
+    return _largest(lambda block: gram_norm_bound(block, iterations), torus_blocks(kernel, (height, width)))
+
+
+def _largest(norm: Callable[[Tensor], Tensor], blocks: Blocks) -> Tensor:
+    """The largest norm over all frequencies."""
+    return torch.stack([norm(block).amax(-1) for block in blocks]).amax(0)
