@@ -24,7 +24,7 @@ Stage = Callable[[Tensor], Tensor]
 
 def may_be_split(network: nn.Module, x: Tensor) -> bool:
     """Whether nobody could tell that images are evaluated in parts, other than by the time."""
-    evaluates = x.device.type == "cpu" and not torch.is_grad_enabled() and not network.training
+    evaluates = x.device.type in ("cpu", "meta") and not torch.is_grad_enabled() and not network.training
     return evaluates and not is_traced() and not _has_hooks(network)
 
 
