@@ -53,7 +53,7 @@ def test_trap_01_cpl_evaluates_with_an_upper_bound_where_a_power_iteration_falls
     dense = jacobian(_convolution(layer.weight), image(8, 6, 6))
     estimate, _ = power_iteration(dense, torch.randn(dense.shape[1], dtype=torch.float64), 3)
     assert estimate < true_norm * (1 - 1e-4)
-    assert math.sqrt(2) / float(layer.transformed((6, 6))["root"][0]) >= true_norm
+    assert math.sqrt(2) / float(layer.transformed((6, 6))["root"][0]) >= true_norm * (1 - 1e-14)
     x = image(8, 6, 6)
     assert norm_at(layer, x) <= 1 + EPS
     naive = dict(layer.transformed((6, 6)))
