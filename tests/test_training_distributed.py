@@ -28,8 +28,11 @@ def _torchrun(arguments: str, runs_dir: Path) -> None:
 
 
 def test_same_losses_as_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With buffers that training moves. From the default start, where all frequencies of CPL have the same norm, rounding
-    alone decides which is the largest, and two trainings part."""
+    """With buffers that training moves.
+
+    From the default start, where all frequencies of CPL have the same norm, rounding alone decides which is the
+    largest, and two trainings part.
+    """
     tiny_data.install(monkeypatch.setattr)
     config = TrainConfig(method="cpl", width=4, dataset="tiny", batch_size=32, lr=0.05, epochs=2, init="xavier")
     alone = train(config, tmp_path / "one")
