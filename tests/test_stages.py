@@ -103,7 +103,7 @@ def test_hooks_of_parts_see_the_whole_batch() -> None:
         model(images())
         assert counts == [BATCH]
         handle.remove()
-        assert stages.may_be_split(model, images())
+        assert stages.may_be_split(model, images(), IMAGE_BYTES)
 
 
 def test_global_hooks_see_the_whole_batch() -> None:

@@ -116,16 +116,16 @@ class ConvNet(nn.Sequential):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Scores. In training, layers that are alike are transformed together; see `onelip.stages` for evaluation."""
-        if may_be_split(self, input):
-            return self._forward_by_stages(input)
+        bytes_of_image = self.config.channels * self.config.input_size**2 * input.element_size()
+        if may_be_split(self, input, bytes_of_image):
+            return self._forward_by_stages(input, bytes_of_image)
         if not self.training or torch.compiler.is_compiling():
             return super().forward(input)
         with stacked_transforms(self._layers_with_sizes()):
             return super().forward(input)
 
-    def _forward_by_stages(self, x: torch.Tensor) -> torch.Tensor:
+    def _forward_by_stages(self, x: torch.Tensor, bytes_of_image: int) -> torch.Tensor:
         """Everything up to a block, block by block: each halves the bytes of an image."""
-        bytes_of_image = self.config.channels * self.config.input_size**2 * x.element_size()
         stage: list[nn.Module] = []
         for name, module in self.named_children():
             stage.append(module)

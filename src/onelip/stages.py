@@ -22,11 +22,16 @@ BYTES_AT_ONCE = 2**22
 Stage = Callable[[Tensor], Tensor]
 
 
-def may_be_split(network: nn.Module, x: Tensor) -> bool:
-    """Whether nobody could tell that images are evaluated in parts, other than by the time."""
+def may_be_split(network: nn.Module, x: Tensor, bytes_of_image: int) -> bool:
+    """Whether x is more than one part, and nobody could tell that its images are evaluated in parts but by the time."""
+    if network.training or torch.is_grad_enabled() or is_traced():
+        return False
     on_cpu = x.device.type in ("cpu", "meta")  # meta tensors predict what a CPU needs
-    evaluates = not torch.is_grad_enabled() and not network.training
-    return on_cpu and x.dim() == 4 and evaluates and not is_traced() and not _has_hooks(network)
+    return on_cpu and x.dim() == 4 and len(x) > _images_at_once(bytes_of_image) and not _has_hooks(network)
+
+
+def _images_at_once(bytes_of_image: int) -> int:
+    return max(1, BYTES_AT_ONCE // bytes_of_image)
 
 
 def _has_hooks(network: nn.Module) -> bool:
@@ -38,7 +43,7 @@ def _has_hooks(network: nn.Module) -> bool:
 
 def apply_in_parts(stage: Stage, x: Tensor, bytes_of_image: int) -> Tensor:
     """stage(x), for as many images at a time as `BYTES_AT_ONCE` holds."""
-    images = max(1, BYTES_AT_ONCE // bytes_of_image)
+    images = _images_at_once(bytes_of_image)
     if len(x) <= images:
         return stage(x)
     return torch.cat([stage(part) for part in x.split(images)])

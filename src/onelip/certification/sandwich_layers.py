@@ -16,7 +16,7 @@ from torch import Tensor
 from onelip.certification.convolution_layers import LAYER_METHODS, core_image, matrix_bound, used_bias
 from onelip.certification.layer_bound import LayerBound, compose
 from onelip.certification.registry import Shape, bound_for
-from onelip.certification.spectral_layers import blocks_norm, joined, spectral_bound, transform_norm
+from onelip.certification.spectral_layers import blocks_norm, frequency_blocks, spectral_bound, transform_norm
 from onelip.layers.sandwich import FusedSandwichConv2d, FusedSandwichLinear, SandwichConv2d, SandwichLinear
 from onelip.linalg.fourier import Size
 from onelip.linalg.proven import SAFETY, norm_bound
@@ -32,9 +32,8 @@ def sandwich_product_bound(tensors: Mapping[str, Tensor], bias: Tensor | None, r
 
 def sandwich_convolution_bound(tensors: Mapping[str, Tensor], bias: Tensor | None) -> LayerBound:
     """Two convolutions in the frequency domain. [V^T U] = F^T [V^(f)^H U^(f)] (F + F) with the float DFT F."""
-    # The product wants transposed matrices: "inner" is U^T (in, hidden), "outer" is V^T (hidden, out).
-    blocks = zip(joined(tensors["outer"]), joined(tensors["inner"]), strict=True)
-    both = tuple(torch.cat([outer.conj(), inner.mT], dim=-1) for outer, inner in blocks)
+    outer, inner = (frequency_blocks(tensors[name], tensors) for name in ("outer", "inner"))
+    both = tuple(torch.cat([v.mH, u], dim=-1) for v, u in zip(outer, inner, strict=True))
     norm = blocks_norm(both) * transform_norm(tensors) ** 2
     parts = compose(spectral_bound(tensors["inner"], tensors, bias=bias), spectral_bound(tensors["outer"], tensors))
     return LayerBound(norm**2 / 2 * SAFETY, parts.offset, parts.rounding)

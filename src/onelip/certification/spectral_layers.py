@@ -9,25 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-import torch
 from torch import Tensor
 
-from onelip.certification.convolution_layers import (
-    LAYER_METHODS,
-    bias_norm,
-    convolution_bound,
-    core_image,
-    used_bias,
-)
+from onelip.certification.convolution_layers import LAYER_METHODS, bias_norm, convolution_bound, core_image, used_bias
 from onelip.certification.layer_bound import LayerBound, compose, linear_bound
 from onelip.certification.registry import Shape, bound_for
 from onelip.layers.eco import ECOConv2d, FusedECOConv2d, dilation_on
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import KernelConv2d
 from onelip.layers.spectral_conv import FusedSpectralConv2d, SpectralConv2d, dft_of
-from onelip.linalg.fourier import Blocks, split_whole, torus_of
+from onelip.linalg.fourier import Blocks, torus_of, unpack
 from onelip.linalg.proven import SAFETY, magnitude_norm_bound, norm_bound
 from onelip.linalg.proven_convolution import same_convolution_of
+from onelip.linalg.spectral import real_parts
 
 
 def spectral_bound(
@@ -43,35 +37,24 @@ def spectral_bound(
     pixels = math.prod(torus_of(dft_of(dft))) * images
     return compose(
         *(_transform(matrix, inputs) for matrix in transforms),
-        frequency_product_bound(matrices, outputs, bias_norm(bias, pixels)),
+        _product_bound(frequency_blocks(matrices, dft), outputs, bias_norm(bias, pixels)),
         *(_transform(matrix.mT, outputs) for matrix in reversed(transforms)),
     )
 
 
-def frequency_product_bound(matrices: Tensor, outputs: int, constant_norm: float = 0.0) -> LayerBound:
+def frequency_blocks(matrices: Tensor, dft: Mapping[str, Tensor]) -> Blocks:
+    """The float64 matrices (f, out, in) of these parameters, real ones and complex ones apart."""
+    return unpack(matrices.double(), torus_of(dft_of(dft)))
+
+
+def _product_bound(blocks: Blocks, outputs: int, constant_norm: float) -> LayerBound:
     """One product per frequency, real or complex and computed as four real ones, and the bias at the frequency 0.
 
     The bias b is multiplied by the rounded sqrt(h w) there, which is two more roundings than adding it.
     """
-    magnitude = max(magnitude_norm_bound(block) for block in _magnitudes(matrices.double().abs()))
-    terms = 2 * matrices.shape[-2] + 2
-    return linear_bound(blocks_norm(joined(matrices)), magnitude, terms, outputs, constant_norm * SAFETY)
-
-
-def joined(matrices: Tensor) -> Blocks:
-    """The float64 matrices (f, in, out) that the product uses: real ones and complex ones apart."""
-    if matrices.dim() == 4:
-        return (torch.complex(*matrices.double().unbind(0)),)
-    real, parts = split_whole(matrices.double())
-    return (real, torch.complex(*parts.unbind(0))) if parts.shape[1] else (real,)
-
-
-def _magnitudes(matrices: Tensor) -> Blocks:
-    """Sums of the magnitudes of both parts."""
-    if matrices.dim() == 4:
-        return (matrices.sum(0),)
-    real, parts = split_whole(matrices)
-    return (real, parts.sum(0)) if parts.shape[1] else (real,)
+    magnitude = max(magnitude_norm_bound(real_parts(block).abs().sum(-1)) for block in blocks)
+    terms = 2 * blocks[0].shape[-1] + 2
+    return linear_bound(blocks_norm(blocks), magnitude, terms, outputs, constant_norm * SAFETY)
 
 
 def blocks_norm(blocks: Blocks) -> float:
