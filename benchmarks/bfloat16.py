@@ -18,14 +18,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from onelip.evaluation import evaluate_run
+from onelip.bench.measurement import Timing, Workload
+from onelip.bench.measurement.throughput import compare_networks, default_rounds
+from onelip.bench.measurement.workload import build_network, random_batch
+from onelip.bench.training import train
+from onelip.bench.training.config import TrainConfig
+from onelip.bench.training.evaluation import evaluate_run
+from onelip.bench.training.precision import check_bfloat16
 from onelip.layers import list_methods
-from onelip.measurement import Timing, Workload
-from onelip.measurement.throughput import compare_networks, default_rounds
-from onelip.measurement.workload import build_network, random_batch
-from onelip.train_config import TrainConfig
-from onelip.training import train
-from onelip.training.precision import check_bfloat16
 
 
 class InBfloat16(nn.Module):

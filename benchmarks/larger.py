@@ -11,10 +11,10 @@ import argparse
 
 import torch
 
+from onelip.bench.measurement import REFERENCE, Rounds, Timing, Workload
+from onelip.bench.measurement.throughput import compare_networks
+from onelip.bench.measurement.workload import build_network, random_batch
 from onelip.layers import list_methods
-from onelip.measurement import REFERENCE, Rounds, Timing, Workload
-from onelip.measurement.throughput import compare_networks
-from onelip.measurement.workload import build_network, random_batch
 
 
 def measure(method: str, size: str, batch: int, rounds: int) -> tuple[Timing, Timing]:

@@ -1,5 +1,5 @@
 """The fixed reference network of every benchmark; it lives in the package because measurements need it too."""
 
-from onelip.measurement.reference import PlainMaxMin, ReferenceConvNet
+from onelip.bench.measurement.reference import PlainMaxMin, ReferenceConvNet
 
 __all__ = ["PlainMaxMin", "ReferenceConvNet"]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from onelip import OffsetCrossEntropy, certified_accuracy, fuse, lipschitz_bound
-from onelip.data import BatchStream, evaluation_batches, load, make_splits
+from onelip.bench.data import BatchStream, evaluation_batches, load, make_splits
 from onelip.layers import BCOPConv2d, BCOPLinear, MaxMin
 
 

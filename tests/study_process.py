@@ -14,7 +14,7 @@ from typing import Any
 
 import tiny_data
 
-from onelip.training.session import Session
+from onelip.bench.training.session import Session
 
 
 def die(*_: Any) -> None:
@@ -48,11 +48,11 @@ def kill_in_training(method: str) -> None:
 if __name__ == "__main__":
     tiny_data.install(setattr)
     if sys.argv[1] == "worker":
-        from onelip.study.worker import main as work
+        from onelip.bench.study.worker import main as work
 
         kill_in_training(sys.argv[2])
         sys.exit(work())
-    from onelip.cli import main
+    from onelip.bench.cli import main
 
     kill_at(int(sys.argv[2]), float(sys.argv[3]))
     sys.argv[1:] = sys.argv[4:]

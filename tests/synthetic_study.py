@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from onelip.advice import GIB, BudgetResult, Candidate, Limits
-from onelip.records import RunStatus, start_run
-from onelip.report.build import BuiltReport, build_report
-from onelip.report.cost_tables import Theory, TheoryLine
+from onelip.bench.report.advice import GIB, BudgetResult, Candidate, Limits
+from onelip.bench.report.build import BuiltReport, build_report
+from onelip.bench.report.cost_tables import Theory, TheoryLine
+from onelip.bench.runs import RunStatus, start_run
 
 COSTS = ("input_macs", "input_memory", "parameter_macs", "parameter_memory")
 

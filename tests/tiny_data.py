@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from onelip.data import catalogue
-from onelip.data.base import Dataset, DatasetInfo
+from onelip.bench.data import catalogue
+from onelip.bench.data.base import Dataset, DatasetInfo
 
 INFO = DatasetInfo("tiny", "noisy patterns", 4, 8, 320, 100, (0.5, 0.5, 0.5), "crop-flip")
 
@@ -37,7 +37,7 @@ def install(target: Any) -> None:
 
 
 if __name__ == "__main__":
-    from onelip.cli import main
+    from onelip.bench.cli import main
 
     install(setattr)
     main()

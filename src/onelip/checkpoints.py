@@ -18,9 +18,9 @@ import safetensors.torch
 from torch import Tensor
 
 from onelip.atomic_files import write_atomically
-from onelip.convnet_config import ConvNetConfig
 from onelip.errors import InvalidInputError
 from onelip.models import ConvNet
+from onelip.models.config import ConvNetConfig
 
 _FORMAT = "onelip.ConvNet"
 _VERSION = "1"

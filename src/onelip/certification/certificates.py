@@ -23,10 +23,10 @@ from onelip.certification.chain import chain_steps, evaluation_model
 from onelip.certification.double_precision import in_float64
 from onelip.certification.errors import BrokenCertificateError
 from onelip.certification.forward_error import error_at_sample, error_in_ball, input_constants, rounding_errors
-from onelip.certification.layer_bound import FLOAT32, FLOAT64
 from onelip.certification.margins import ScoreConstants, certified_radii, margins
 from onelip.certification.precision import full_precision
 from onelip.errors import InvalidInputError
+from onelip.linalg.layer_bound import FLOAT32, FLOAT64
 from onelip.linalg.proven import gamma
 
 ArithmeticName = Literal["float64", "float32"]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from onelip.certification.layer_bound import LayerBound, compose
 from onelip.certification.precision import full_precision
 from onelip.certification.registry import Shape, check_no_hooks, layer_bound, output_at_zero, unknown
+from onelip.linalg.layer_bound import LayerBound, compose
 from onelip.models import ConvNet
 
 

@@ -9,11 +9,11 @@ import math
 
 from torch import Tensor, nn
 
-from onelip.certification.layer_bound import LayerBound, linear_bound
 from onelip.certification.registry import Shape, bound_for
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import MatrixLinear, WrappingConv2d
 from onelip.linalg.fourier import Size
+from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.proven import magnitude_norm_bound, norm_bound, vector_norm_bound
 from onelip.linalg.proven_convolution import (
     Convolution,

@@ -16,7 +16,7 @@ from torch import Tensor
 from onelip.certification.bounds import product_bound
 from onelip.certification.chain import Step
 from onelip.certification.errors import UnknownRoundingError
-from onelip.certification.layer_bound import Arithmetic, RoundingError
+from onelip.linalg.layer_bound import Arithmetic, RoundingError
 from onelip.linalg.proven import SAFETY
 
 LARGEST_ACTIVATION = 2.0**100

@@ -11,7 +11,7 @@ from torch import Tensor
 from onelip.certification.chain import Step
 from onelip.certification.forward_error import ForwardError, input_constants
 from onelip.certification.heads import SQRT2, LinearHead, find_linear_head, pairwise_distances, row_norms
-from onelip.certification.layer_bound import FLOAT64, Arithmetic
+from onelip.linalg.layer_bound import FLOAT64, Arithmetic
 from onelip.linalg.proven import SAFETY, gamma
 
 LARGEST_RADIUS = 2.0**20

@@ -9,12 +9,12 @@ from torch import nn
 
 from onelip.certification.chain import chain_bound
 from onelip.certification.convolution_layers import bias_norm, convolution_bound
-from onelip.certification.layer_bound import LayerBound, added_to_input, exact_bound, linear_bound, relative_bound
 from onelip.certification.modules import Normalise, Residual
 from onelip.certification.registry import Shape, bound_for, unknown
 from onelip.layers.activations import Abs, GroupSort, Householder, MaxMin
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
 from onelip.linalg.fourier import Size
+from onelip.linalg.layer_bound import LayerBound, added_to_input, exact_bound, linear_bound, relative_bound
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import Convolution
 

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from onelip.certification.errors import UnknownLipschitzConstant
-from onelip.certification.layer_bound import LayerBound, relative_bound
 from onelip.layers.base import LipschitzLayer
+from onelip.linalg.layer_bound import LayerBound, relative_bound
 
 Shape = tuple[int, ...]
 """The shape of one input, without the batch."""

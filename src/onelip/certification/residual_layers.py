@@ -19,11 +19,11 @@ from onelip.certification.convolution_layers import (
     core_image,
     matrix_bound,
 )
-from onelip.certification.layer_bound import Arithmetic, LayerBound, RoundingError, added_to_input, compose
 from onelip.certification.registry import Shape, bound_for
 from onelip.certification.spectral_layers import spectral_bound
 from onelip.layers.residual import FusedResidualConv2d, FusedResidualLinear, ResidualConv2d, ResidualLinear
 from onelip.linalg.fourier import Size
+from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, added_to_input, compose
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import same_convolution_of
 

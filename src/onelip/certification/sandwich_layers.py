@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from onelip.certification.convolution_layers import LAYER_METHODS, core_image, matrix_bound, used_bias
-from onelip.certification.layer_bound import LayerBound, compose
 from onelip.certification.registry import Shape, bound_for
 from onelip.certification.spectral_layers import blocks_norm, frequency_blocks, spectral_bound, transform_norm
 from onelip.layers.sandwich import FusedSandwichConv2d, FusedSandwichLinear, SandwichConv2d, SandwichLinear
 from onelip.linalg.fourier import Size
+from onelip.linalg.layer_bound import LayerBound, compose
 from onelip.linalg.proven import SAFETY, norm_bound
 
 

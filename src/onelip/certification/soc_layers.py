@@ -13,12 +13,12 @@ from fractions import Fraction
 from torch import Tensor
 
 from onelip.certification.convolution_layers import LAYER_METHODS, bias_norm, core_image, used_bias
-from onelip.certification.layer_bound import Arithmetic, LayerBound, RoundingError, compose, linear_bound
 from onelip.certification.registry import Shape, bound_for
 from onelip.certification.spectral_layers import conv_bound
 from onelip.layers.convolution import adjoint_kernel
 from onelip.layers.soc import FusedSOCConv2d, SOCConv2d
 from onelip.linalg.fourier import Size
+from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, compose, linear_bound
 from onelip.linalg.proven import SAFETY, gamma
 from onelip.linalg.proven_convolution import (
     convolution_magnitude_bound,

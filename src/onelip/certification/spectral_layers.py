@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor
 
 from onelip.certification.convolution_layers import LAYER_METHODS, bias_norm, convolution_bound, core_image, used_bias
-from onelip.certification.layer_bound import LayerBound, compose, linear_bound
 from onelip.certification.registry import Shape, bound_for
 from onelip.layers.eco import ECOConv2d, FusedECOConv2d, dilation_on
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import KernelConv2d
 from onelip.layers.spectral_conv import FusedSpectralConv2d, SpectralConv2d, dft_of
 from onelip.linalg.fourier import Blocks, torus_of, unpack
+from onelip.linalg.layer_bound import LayerBound, compose, linear_bound
 from onelip.linalg.proven import SAFETY, magnitude_norm_bound, norm_bound
 from onelip.linalg.proven_convolution import same_convolution_of
 from onelip.linalg.spectral import real_parts

@@ -1,0 +1,98 @@
+"""`onelip attack CHECKPOINT`: empirical robustness beside certified robustness."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from onelip.bench.cli import CommandInfo
+from onelip.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from onelip.certification.attacks import AttackReport
+
+
+@dataclass(frozen=True)
+class AttackOptions:
+    """Attack a saved network with foolbox's L2 attacks and compare with its certificates.
+
+    Exit code 1 if an attack succeeds within a certified radius, which would refute the certificate.
+    """
+
+    checkpoint: Annotated[Path, tyro.conf.Positional]
+    """File written by onelip.save_model."""
+    eps: tuple[str, ...] = ("36/255",)
+    """Radii, as numbers or fractions, for pixels in [0, 1]."""
+    attacks: tuple[str, ...] = ("pgd", "ddn", "fmn", "deepfool", "cw")
+    """Which attacks: pgd ddn fmn deepfool cw."""
+    dataset: str = "cifar10-mini"
+    """Where the test images come from."""
+    samples: int = 100
+    """Number of test images."""
+    batch_size: int = 100
+    """Images that are attacked at once."""
+    json: bool = False
+    """Print a JSON object instead of a table."""
+
+    def run(self) -> int:
+        """Print accuracy, robust accuracy under each attack, and certified accuracy."""
+        import sys
+
+        from onelip.bench.cli.images import first_test_images
+        from onelip.certification import BrokenCertificateError
+        from onelip.certification.attacks import attack
+        from onelip.checkpoints import load_model
+
+        eps = [_fraction(value) for value in self.eps]
+        model = load_model(self.checkpoint).eval()
+        batches = first_test_images(model, self.dataset, self.samples, self.batch_size)
+        try:
+            report = attack(model, batches, eps, attacks=self.attacks)
+        except BrokenCertificateError as error:
+            print(f"onelip: CERTIFICATE BROKEN: {error}", file=sys.stderr)
+            return 1
+        if self.json:
+            print(json.dumps(asdict(report), indent=2))
+        else:
+            _print(report, dict(zip(eps, self.eps, strict=True)))
+        return 0
+
+
+def _print(report: AttackReport, names: dict[float, str]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("eps", no_wrap=True)
+    attacks = list(next(iter(report.robust.values())))
+    for title in (*attacks, "certified"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for eps, shares in report.robust.items():
+        cells = [f"{100 * shares[name]:.1f}" for name in attacks]
+        table.add_row(names[eps], *cells, f"{100 * report.certified[eps]:.1f}")
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        f"percent of {report.samples} test images predicted correctly: {100 * report.accuracy:.1f} without an attack, "
+        "the table's after it. certified <= all holds for every sample: no attack succeeded within a certified radius."
+    )
+
+
+def _fraction(text: str) -> float:
+    from fractions import Fraction
+
+    try:
+        value = float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise InvalidInputError(f"eps={text!r} is not a number, use for example 0.14 or 36/255") from None
+    if not value > 0:
+        raise InvalidInputError(f"eps={text!r} must be positive")
+    return value
+
+
+COMMAND = CommandInfo("attack", AttackOptions)

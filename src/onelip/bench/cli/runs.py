@@ -1,0 +1,195 @@
+"""`onelip runs list|show|rm`: look at the runs in a folder and delete some."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from onelip.bench.cli import CommandInfo
+from onelip.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from onelip.bench.runs import StoredRun
+
+
+@dataclass(frozen=True)
+class ListRuns:
+    """List the runs, oldest first; records that cannot be read are named after the table."""
+
+    runs_dir: Path = Path("runs")
+    """Folder with one sub-folder per run."""
+    method: tuple[str, ...] = ()
+    """Only runs of these methods."""
+    dataset: tuple[str, ...] = ()
+    """Only runs on these data sets."""
+    status: tuple[str, ...] = ()
+    """Only runs with these statuses: running, finished, diverged, failed, interrupted, pruned."""
+    metrics: tuple[str, ...] = ("test_accuracy", "test_certified_accuracy_36")
+    """Metrics to show as columns."""
+    json: bool = False
+    """Print JSON with the complete records."""
+
+    def run(self) -> int:
+        """Print the chosen runs."""
+        from onelip.bench.runs import RunStatus, dump_json, load_records
+
+        if unknown := set(self.status) - set(RunStatus):
+            raise InvalidInputError(f"unknown status {', '.join(sorted(unknown))}; known: {', '.join(RunStatus)}")
+        loaded = load_records(self.runs_dir)
+        runs = [run for run in loaded.runs if self._chosen(run)]
+        if self.json:
+            print(dump_json({"runs": [_as_tree(run) for run in runs], "problems": loaded.problems}))
+        else:
+            _print_list(runs, self.metrics, self.runs_dir)
+        for problem in loaded.problems:
+            print(f"onelip: {problem}", file=sys.stderr)
+        return 0
+
+    def _chosen(self, run: StoredRun) -> bool:
+        config = run.record.config
+        return (
+            (not self.method or config.get("method") in self.method)
+            and (not self.dataset or config.get("dataset") in self.dataset)
+            and (not self.status or run.status in self.status)
+        )
+
+
+@dataclass(frozen=True)
+class ShowRun:
+    """Show everything that is recorded about one run."""
+
+    name: tyro.conf.Positional[str]
+    """Name of the run, or as much of its beginning as makes it unique."""
+    runs_dir: Path = Path("runs")
+    """Folder with one sub-folder per run."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        """Print one record."""
+        from onelip.bench.runs import StoredRun, dump_json, find_run, read_record
+
+        folder = find_run(self.runs_dir, self.name)
+        run = StoredRun(folder, read_record(folder))
+        if self.json:
+            print(dump_json(_as_tree(run)))
+        else:
+            _print_record(run)
+        return 0
+
+
+@dataclass(frozen=True)
+class RemoveRuns:
+    """Delete runs with their records and checkpoints, after asking."""
+
+    names: tyro.conf.Positional[tuple[str, ...]]
+    """Names of runs, or as much of their beginnings as makes them unique."""
+    runs_dir: Path = Path("runs")
+    """Folder with one sub-folder per run."""
+    yes: bool = False
+    """Do not ask."""
+
+    def run(self) -> int:
+        """Delete the runs; 1 if the answer was no."""
+        from onelip.bench.runs import find_run, remove_run
+
+        if not self.names:
+            raise InvalidInputError("name at least one run; `onelip runs list` shows them")
+        # All names are looked up before anything goes, so that a typing error deletes nothing.
+        folders = list(dict.fromkeys(find_run(self.runs_dir, name) for name in self.names))
+        for folder in folders:
+            if not self.yes and not _confirmed(folder):
+                print("kept", folder)
+                return 1
+            remove_run(folder)
+            print("deleted", folder)
+        return 0
+
+
+@dataclass(frozen=True)
+class RunsOptions:
+    """List, show or delete runs."""
+
+    action: (
+        Annotated[ListRuns, tyro.conf.subcommand("list")]
+        | Annotated[ShowRun, tyro.conf.subcommand("show")]
+        | Annotated[RemoveRuns, tyro.conf.subcommand("rm")]
+    )
+
+    def run(self) -> int:
+        """Do what was asked for."""
+        return self.action.run()
+
+
+def _confirmed(folder: Path) -> bool:
+    try:
+        return input(f"delete {folder}? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        raise InvalidInputError("nobody is there to answer; use --yes to delete without asking") from None
+
+
+def _as_tree(run: StoredRun) -> dict[str, Any]:
+    from onelip.bench.runs import SCHEMA_VERSION
+
+    tree = {"schema_version": SCHEMA_VERSION, "name": run.folder.name, "folder": run.folder}
+    return tree | vars(run.record) | {"status": run.status}
+
+
+def _print_list(runs: list[StoredRun], metrics: tuple[str, ...], runs_dir: Path) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("run", overflow="fold")
+    table.add_column("status", no_wrap=True)
+    for metric in metrics:
+        table.add_column(metric.removeprefix("test_").replace("_", " "), justify="right", max_width=9)
+    table.add_column("time", justify="right", no_wrap=True)
+    for run in runs:
+        values = [_number(run.record.metrics.get(metric)) for metric in metrics]
+        table.add_row(run.folder.name, run.status.value, *values, _duration(run.record.seconds))
+    console = Console(markup=False)  # names and reasons may hold brackets
+    console.print(f"{len(runs)} run{'' if len(runs) == 1 else 's'} in {runs_dir}", style="bold")
+    console.print(table)
+
+
+def _print_record(run: StoredRun) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in _as_tree(run).items():
+        if name == "seconds":
+            grid.add_row("wall-clock", _duration(value))
+        elif isinstance(value, dict) and value:
+            for index, (key, item) in enumerate(value.items()):
+                grid.add_row(name if index == 0 else "", f"{key}: {_number(item)}")
+        elif isinstance(value, list):
+            grid.add_row(name, " ".join(map(str, value)))
+        else:
+            grid.add_row(name, str(value) if value not in (None, {}) else "-")
+    Console(markup=False).print(grid)
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{seconds:.1f}s"
+
+
+COMMAND = CommandInfo("runs", RunsOptions)

@@ -1,0 +1,91 @@
+"""`onelip train`: train one network under a time budget, or continue where it was stopped."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onelip.bench.cli import CommandInfo
+from onelip.bench.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from onelip.bench.runs import RunRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCommand:
+    """Train for a time budget or a number of epochs, then certify on the test set.
+
+    Example: onelip train --method soc --size XS --budget 5m --seed 0
+
+    The same command continues a stopped run and shows a finished one.
+
+    Several GPUs: torchrun --nproc-per-node 4 --no-python onelip train ...
+    """
+
+    config: TrainConfig
+    runs_dir: Path = Path("runs")
+    """Folder with one sub-folder per run."""
+    device: str | None = None
+    """cpu, cuda, cuda:1, ...; by default a GPU where there is one."""
+    checkpoint_every: str = "1m"
+    """Time between checkpoints; a kill costs at most that much work."""
+    skip_test: bool = False
+    """Do not evaluate on the test set; `onelip evaluate` does it later."""
+    quiet: bool = False
+    """Show no progress."""
+
+    def run(self) -> int:
+        """Train; 1 if the run ended in any way but finished."""
+        from onelip.bench.runs import RunStatus
+        from onelip.bench.runs.durations import parse_duration
+        from onelip.bench.training import TrainOptions, train
+        from onelip.bench.training.distributed import is_first_process
+        from onelip.bench.training.evaluation import evaluate_run
+
+        seconds = parse_duration(self.checkpoint_every)
+        options = TrainOptions(device=self.device, checkpoint_seconds=seconds, progress=not self.quiet)
+        record = train(self.config, self.runs_dir, options)
+        if not is_first_process():
+            return 0
+        folder = self.runs_dir / record.name
+        if record.status is RunStatus.FINISHED and not self.skip_test and "test_accuracy" not in record.metrics:
+            record = evaluate_run(folder, device=self.device, progress=False if self.quiet else None)
+        print_result(record, folder)
+        return 0 if record.status is RunStatus.FINISHED else 1
+
+
+def print_result(record: RunRecord, folder: Path) -> None:
+    """Status, folder and the metrics as a small table: one row per split."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{folder}: {record.status.value}" + (f": {record.reason}" if record.reason else ""))
+    if record.reason:
+        print(f"onelip: the run is {record.status.value}: {record.reason}", file=sys.stderr)
+    metrics = record.metrics
+    if "steps" in metrics:
+        console.print(
+            f"{metrics['steps']} steps, {metrics['epochs']:.2f} epochs, {metrics['train_seconds']:.1f} s of training"
+        )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("%")
+    for column in ("accuracy", "36/255", "72/255", "108/255", "255/255"):
+        table.add_column(column, justify="right")
+    titles = {"validation": "validation, estimate", "proven_validation": "validation, proven", "test": "test, proven"}
+    for prefix, title in titles.items():
+        names = ["accuracy", *(f"certified_accuracy_{radius}" for radius in (36, 72, 108, 255))]
+        values = [metrics.get(f"{prefix}_{name}") for name in names]
+        if values[0] is not None:
+            table.add_row(title, *("-" if value is None else f"{100 * value:.2f}" for value in values))
+    if table.row_count:
+        Console(markup=False).print(table)
+    if "test_lipschitz_bound" in metrics:
+        console.print(f"proven bound of the Lipschitz constant: {metrics['test_lipschitz_bound']:.9g}")
+
+
+COMMAND = CommandInfo("train", TrainCommand)

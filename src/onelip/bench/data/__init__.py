@@ -1,0 +1,26 @@
+"""Data sets as uint8 tensors on the device: reading, verifying, splitting, batching and augmenting them."""
+
+from onelip.bench.data.augmentation import Augmentation, CropFlip, make_augmentation
+from onelip.bench.data.base import AugmentationName, DataError, Dataset, DatasetInfo
+from onelip.bench.data.batches import BatchStream, evaluation_batches, normalise
+from onelip.bench.data.catalogue import get_dataset, list_datasets, load
+from onelip.bench.data.splits import DataSplit, Splits, make_splits
+
+__all__ = [
+    "Augmentation",
+    "AugmentationName",
+    "BatchStream",
+    "CropFlip",
+    "DataError",
+    "DataSplit",
+    "Dataset",
+    "DatasetInfo",
+    "Splits",
+    "evaluation_batches",
+    "get_dataset",
+    "list_datasets",
+    "load",
+    "make_augmentation",
+    "make_splits",
+    "normalise",
+]

@@ -1,0 +1,71 @@
+"""Augmentations: functions of a batch of uint8 images and of one row of random integers per image.
+
+The integers are drawn ahead, for a whole epoch, by the batch stream. So an augmentation has no state, does not
+touch the global random state, and treats every image of a batch differently with a fixed number of kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from onelip.bench.data.base import AugmentationName
+from onelip.errors import InvalidInputError
+
+
+class Augmentation(Protocol):
+    """A random change of images, in two steps."""
+
+    def draw(self, count: int, generator: Generator) -> Tensor:
+        """(count, k) int64 on the CPU: one row of random choices per image."""
+        ...
+
+    def apply(self, images: Tensor, draws: Tensor) -> Tensor:
+        """The changed uint8 images (N, C, H, W), for the rows of choices (N, k) on the same device."""
+        ...
+
+
+class CropFlip:
+    """Pad by 4 black pixels on each side, cut out the original size at a random place, flip half of the images."""
+
+    def __init__(self, padding: int = 4) -> None:
+        if padding < 0:
+            raise InvalidInputError(f"padding must be 0 or more, got {padding}")
+        self.padding = padding
+
+    def draw(self, count: int, generator: Generator) -> Tensor:
+        """Columns: row offset, column offset, flip."""
+        offsets = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
+        return torch.cat([offsets, torch.randint(2, (count, 1), generator=generator)], dim=1)
+
+    def apply(self, images: Tensor, draws: Tensor) -> Tensor:
+        """Crop and flip every image by its own choices."""
+        count, channels, height, width = images.shape
+        top, left, flip = draws.unbind(1)
+        rows = top[:, None] + torch.arange(height, device=images.device)
+        columns = torch.arange(width, device=images.device)
+        columns = left[:, None] + torch.where(flip.bool()[:, None], width - 1 - columns, columns)
+        # One gather for crop and flip, with the place of each pixel in the padded image as its index.
+        places = rows[:, :, None] * (width + 2 * self.padding) + columns[:, None, :]
+        padded = F.pad(images, [self.padding] * 4).flatten(2)
+        return padded.gather(2, places.flatten(1)[:, None].expand(-1, channels, -1)).view(
+            count, channels, height, width
+        )
+
+
+def make_augmentation(name: AugmentationName) -> Augmentation | None:
+    """The augmentation of that name: none, crop-flip (CIFAR in the paper) or randaugment (Tiny ImageNet)."""
+    match name:
+        case "none":
+            return None
+        case "crop-flip":
+            return CropFlip()
+        case "randaugment":
+            from onelip.bench.data.rand_augment import RandAugment  # kornia is an optional dependency
+
+            return RandAugment()
+        case _:
+            raise InvalidInputError(f"unknown augmentation {name!r}; known: none, crop-flip, randaugment")

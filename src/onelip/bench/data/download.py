@@ -1,0 +1,122 @@
+"""Download one file with resume, progress and a checksum.
+
+The bytes go to `<name>.part`. A lost connection keeps it: the next attempt, in this process or a later one, asks
+for the rest with a Range header. A wrong checksum, a file that is too long, or a full disk deletes it. The final
+name appears only after the checksum agrees.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.client
+import os
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from onelip.bench.data.base import DataError, Progress, silent
+
+CHUNK = 1 << 18
+ATTEMPTS = 4
+TIMEOUT_SECONDS = 30.0
+RETRY_PAUSE_SECONDS = 1.0
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES}
+
+
+class SourceError(DataError):
+    """This source did not deliver the data, for whatever reason on its side; another one may."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file that everybody gets the same: where it is and what it must be."""
+
+    url: str
+    md5: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """The last part of the address."""
+        return self.url.rsplit("/", 1)[-1]
+
+
+def download(
+    remote: RemoteFile, folder: Path, progress: Progress = silent, *, timeout: float = TIMEOUT_SECONDS
+) -> Path:
+    """The verified file in `folder`; continues a `.part` that an earlier attempt has left there."""
+    target, part = folder / remote.name, folder / f"{remote.name}.part"
+    if target.exists() and _is_right(target, remote):
+        return target  # whoever downloaded it was killed before using it
+    resumed = part.exists()
+    _complete(remote, part, progress, timeout)
+    if not _is_right(part, remote) and resumed:
+        part.unlink()  # the old beginning may have been bad: once more, from the start
+        _complete(remote, part, progress, timeout)
+    if not _is_right(part, remote):
+        size = part.stat().st_size
+        part.unlink()
+        raise SourceError(
+            f"{remote.url}: not the expected file (checksum differs, {size:,} of {remote.size:,} bytes); deleted"
+        )
+    os.replace(part, target)
+    return target
+
+
+def _complete(remote: RemoteFile, part: Path, progress: Progress, timeout: float) -> None:
+    """Append to `part` until the server has nothing more to give, over several connections if need be."""
+    failure = ""
+    for attempt in range(ATTEMPTS):
+        time.sleep(attempt * RETRY_PAUSE_SECONDS)
+        try:
+            if _transfer(remote, part, progress, timeout):
+                return
+            failure = "the connection ended too early"
+        except urllib.error.HTTPError as error:
+            with error:
+                failure = f"HTTP {error.code} {error.reason}"
+            if error.code < 500:
+                break  # asking again will not change the answer
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+                part.unlink(missing_ok=True)
+                raise DataError(f"cannot write {part} ({remote.size:,} bytes needed): {error.strerror}") from error
+            failure = str(getattr(error, "reason", error)) or type(error).__name__
+    raise SourceError(f"{remote.url}: {failure}")
+
+
+def _transfer(remote: RemoteFile, part: Path, progress: Progress, timeout: float) -> bool:
+    """One connection; True if all that the server announced has arrived."""
+    have = part.stat().st_size if part.exists() else 0
+    if have >= remote.size:
+        return True  # the checksum decides
+    headers = {"User-Agent": "onelip", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    with urllib.request.urlopen(urllib.request.Request(remote.url, headers=headers), timeout=timeout) as response:
+        continues = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        done = have if continues else 0  # a server without ranges sends everything again
+        end = remote.size if response.length is None else done + response.length
+        with part.open("ab" if continues else "wb") as stream:
+            done = _copy(response, stream, done, remote, progress)
+            os.fsync(stream.fileno())
+    return done >= end
+
+
+def _copy(response: IO[bytes], stream: IO[bytes], done: int, remote: RemoteFile, progress: Progress) -> int:
+    while chunk := response.read(CHUNK):
+        stream.write(chunk)
+        done += len(chunk)
+        progress(f"downloading {remote.name}", done, remote.size)
+        if done > remote.size:  # a server that never stops must not fill the disk
+            break
+    return done
+
+
+def _is_right(file: Path, remote: RemoteFile) -> bool:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "md5").hexdigest() == remote.md5

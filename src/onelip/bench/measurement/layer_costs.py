@@ -1,0 +1,65 @@
+"""Counted costs of a single layer, in the terms of the paper's table: the measured side of `onelip theory`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from onelip.bench.measurement.live_tensors import LiveTensors
+from onelip.bench.measurement.macs import count_layer
+from onelip.bench.measurement.meta import without_memory
+from onelip.bench.measurement.theory import LayerShape
+from onelip.errors import InvalidInputError
+from onelip.layers import create_conv
+from onelip.layers.shapes import LipschitzConv2d
+from onelip.layers.spectral_conv import KernelOrFrequencies
+
+_BYTES_PER_NUMBER = 4
+
+
+@dataclass(frozen=True)
+class CountedCosts:
+    """Multiply-accumulates of the forward pass, and numbers (of float32) kept for the backward pass.
+
+    `parameter_memory` holds the parameters, what autograd keeps of their transformation, and its result;
+    `input_memory` what autograd keeps of the input transformation, and the output, but not the input.
+    `by_frequency` says that the layer applies its kernel frequency by frequency, because that is cheaper for this
+    shape; the formulas of such methods are those of the convolution.
+    """
+
+    input_macs: int
+    input_memory: int
+    parameter_macs: int
+    parameter_memory: int
+    by_frequency: bool
+
+
+def count_layer_costs(method: str, shape: LayerShape, **options: object) -> CountedCosts:
+    """Count a square convolution in training mode on meta tensors, in the form in which it runs for this shape.
+
+    `options` go to the layer; with padding_mode="zeros" every kernel is applied as such.
+    """
+    if shape.k % 2 == 0:
+        raise InvalidInputError(f"layers have odd kernel sizes, not {shape.k}")
+    with without_memory():
+        layer = create_conv(method, shape.c, shape.c, shape.k, **options)
+        x = torch.rand(shape.b, shape.c, shape.s, shape.s, requires_grad=True)
+        macs = count_layer(layer, x)
+        parameters, inputs = _kept_numbers(layer, x)
+    by_frequency = isinstance(layer, KernelOrFrequencies) and layer.acts_on_frequencies((shape.s, shape.s))
+    return CountedCosts(macs.input, inputs, macs.parameters, parameters, by_frequency)
+
+
+def _kept_numbers(layer: LipschitzConv2d, x: torch.Tensor) -> tuple[int, int]:
+    """Numbers alive after each of the two transformations, beyond those before it."""
+    with LiveTensors() as live:
+        live.add([*layer.parameters(), *layer.buffers()])
+        transformed = layer.transform((x.shape[-2], x.shape[-1]))
+        parameters = live.current
+        live.add([x])
+        before = live.current
+        y = layer.apply_to(x, transformed)
+        kept = live.current - before
+        del y
+    return parameters // _BYTES_PER_NUMBER, kept // _BYTES_PER_NUMBER

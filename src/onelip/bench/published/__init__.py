@@ -1,0 +1,25 @@
+"""Results that the paper printed, as package data: to compare with, never to stand in for a measurement."""
+
+from onelip.bench.published.tables import (
+    PublishedEpochs,
+    PublishedModel,
+    PublishedResult,
+    PublishedRow,
+    published_epochs,
+    published_ranking,
+    published_results,
+    published_state_of_the_art,
+    to_frame,
+)
+
+__all__ = [
+    "PublishedEpochs",
+    "PublishedModel",
+    "PublishedResult",
+    "PublishedRow",
+    "published_epochs",
+    "published_ranking",
+    "published_results",
+    "published_state_of_the_art",
+    "to_frame",
+]

@@ -1,0 +1,134 @@
+"""The tables of the paper as typed rows, read from the CSV files beside this one.
+
+Numbers are as printed: accuracies in per cent with one decimal, a missing entry is None. `method` has the
+paper's spelling ("Cayley"); `key` is how the rest of onelip calls it ("cayley").
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from onelip.bench.published.ranking import MethodScore, RankingEntry, score_methods
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """What the rows of all tables have in common."""
+
+    method: str
+
+    @property
+    def key(self) -> str:
+        """The method's name in onelip."""
+        return self.method.lower()
+
+
+@dataclass(frozen=True)
+class PublishedResult(PublishedRow):
+    """One trained model: accuracy and certified accuracy at radius 36/255 on the test set, in per cent."""
+
+    dataset: str
+    kernel_size: int
+    size: str
+    learning_rate: float
+    weight_decay: float
+    train_hours: int
+    accuracy: float
+    certified_accuracy_36: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether training broke down: the paper prints such models (numerical errors of CPL and SLL) with the
+        accuracy of guessing and nothing certified. They tell about stability, not about accuracy."""
+        return self.certified_accuracy_36 == 0.0
+
+
+@dataclass(frozen=True)
+class PublishedEpochs(PublishedRow):
+    """Epochs that fit in two hours of training on the paper's GPU; "cifar" stands for both CIFAR sets."""
+
+    dataset: str
+    size: str
+    epochs: int | None
+
+
+@dataclass(frozen=True)
+class PublishedModel(PublishedRow):
+    """A model of the literature on CIFAR-10, in per cent; radii are in units of 1/255."""
+
+    model: str
+    clean_accuracy: float
+    certified_36: float
+    certified_72: float | None
+    certified_108: float | None
+    certified_255: float | None
+    parameters_millions: float
+
+
+_Row = TypeVar("_Row", bound=PublishedRow)
+
+
+@functools.cache
+def published_results() -> tuple[PublishedResult, ...]:
+    """All trained models of the paper: three data sets, four sizes, 2, 10 and 24 hours."""
+    return _read("results.csv", PublishedResult)
+
+
+@functools.cache
+def published_epochs() -> tuple[PublishedEpochs, ...]:
+    """The paper's table of epochs within a two-hour budget."""
+    return _read("epochs_in_2h.csv", PublishedEpochs)
+
+
+@functools.cache
+def published_state_of_the_art() -> tuple[PublishedModel, ...]:
+    """CIFAR-10 results of the methods' own papers, as listed in the paper's appendix."""
+    return _read("sota_cifar10.csv", PublishedModel)
+
+
+def published_ranking(
+    rows: Iterable[PublishedResult], value: Callable[[PublishedResult], float] | None = None
+) -> list[MethodScore]:
+    """The paper's score of each method, from the rows of one kernel size and budget.
+
+    Args:
+        rows: such as all of `published_results()` with kernel size 3 and 24 hours.
+        value: what to rank by; certified accuracy if not given.
+    """
+    measure = value or (lambda row: row.certified_accuracy_36)
+    return score_methods(RankingEntry(row.dataset, row.method, row.size, measure(row)) for row in rows)
+
+
+def to_frame(rows: Sequence[PublishedRow]) -> pd.DataFrame:
+    """The rows as a pandas DataFrame, one column per field."""
+    import pandas as pd
+
+    return pd.DataFrame([dataclasses.asdict(row) for row in rows])
+
+
+_CONVERTERS: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "int | None": lambda text: int(text) if text else None,
+    "float | None": lambda text: float(text) if text else None,
+}
+
+
+def _read(name: str, row_type: type[_Row]) -> tuple[_Row, ...]:
+    # Annotations are strings (`from __future__ import annotations`), which is what names the converters.
+    converters = {field.name: _CONVERTERS[str(field.type)] for field in dataclasses.fields(row_type)}
+    text = resources.files("onelip.bench.published").joinpath(name).read_text(encoding="utf-8")
+    return tuple(
+        row_type(**{column: converters[column](cell) for column, cell in line.items()})
+        for line in csv.DictReader(text.splitlines())
+    )

@@ -1,0 +1,119 @@
+"""Facts about the machine and the software a result was measured with.
+
+A time or a memory figure means nothing without them, so every run record carries them.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from onelip.version import __version__
+
+_LIBRARIES = ("torch", "numpy", "optuna", "safetensors")
+
+
+def machine_facts() -> dict[str, Any]:
+    """Processor, memory, GPUs, operating system, versions and commit, as a tree that JSON can hold.
+
+    Asked from the machine once per process: the code that runs is the code of the first call, even if the
+    checkout moves on meanwhile. Only the number of torch threads is read afresh.
+    """
+    import torch
+
+    return copy.deepcopy(_fixed_facts()) | {"torch_threads": torch.get_num_threads()}
+
+
+@functools.lru_cache(maxsize=1)
+def _fixed_facts() -> dict[str, Any]:
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "usable_cores": _usable_cores(),
+        "memory_bytes": _memory_bytes(),
+        "gpus": _gpus(),
+        "os": platform.platform(),
+        "versions": software_versions(),
+        "commit": source_commit(),
+    }
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of Python, onelip and the libraries that can change a result."""
+    import torch
+
+    versions = {"python": platform.python_version(), "onelip": __version__}
+    versions |= {name: metadata.version(name) for name in _LIBRARIES}
+    # The build (+cpu, +cu128) is part of torch's own version string only.
+    versions["torch"] = str(torch.__version__)
+    return versions
+
+
+def source_commit(source: Path = Path(__file__)) -> dict[str, Any] | None:
+    """`{"id": ..., "dirty": ...}` of onelip's checkout; None for an installed package or without git.
+
+    An installed onelip often lies inside somebody else's repository (`project/.venv`), whose commit says
+    nothing about this code: the file must be at its own place in the work tree.
+    """
+    source = source.resolve()
+    top = _git(source.parent, "rev-parse", "--show-toplevel")
+    if top is None or Path(top).resolve() / "src" / "onelip" / source.name != source:
+        return None
+    commit = _git(source.parent, "rev-parse", "--verify", "HEAD")
+    changes = _git(Path(top), "status", "--porcelain")
+    if commit is None or changes is None:
+        return None
+    return {"id": commit, "dirty": bool(changes)}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    # No optional locks: asking for the status must not disturb a git command that runs meanwhile.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, env=environment, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:  # not Linux
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _usable_cores() -> int | None:
+    """Cores this process may run on, which in a container or batch job are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _memory_bytes() -> int:
+    """Memory of the machine, or the limit of the container where that is smaller."""
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return installed
+    return min(installed, int(limit)) if limit.isdigit() else installed
+
+
+def _gpus() -> list[dict[str, Any]]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    properties = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return [{"name": device.name, "memory_bytes": device.total_memory} for device in properties]

@@ -1,0 +1,132 @@
+"""What is known about one run: the content of its `record.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from onelip.bench.runs.canonical import dump_json, run_name, to_plain
+from onelip.errors import InvalidInputError
+
+SCHEMA_VERSION = 1
+RECORD_FILE = "record.json"
+STUDY_FILE = "study.json"
+"""Plan of a study, in the folder above those of its runs."""
+
+
+class RunStatus(enum.StrEnum):
+    """How a run stands; all but the first two say in `reason` why."""
+
+    RUNNING = "running"
+    """Started; work continues, or its process was killed (nobody then holds the lock of the folder)."""
+    FINISHED = "finished"
+    """Came to its planned end: the only status whose metrics are a result."""
+    DIVERGED = "diverged"
+    """The loss or the weights became non-finite."""
+    FAILED = "failed"
+    """Ended by an error."""
+    INTERRUPTED = "interrupted"
+    """Stopped from outside; the same command continues it."""
+    PRUNED = "pruned"
+    """Given up early by the search because others were better."""
+
+
+_NEED_NO_REASON = (RunStatus.RUNNING, RunStatus.FINISHED)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Configuration, circumstances and result of one run.
+
+    Args:
+        kind: what the run did: "train", "measure", ...
+        config: everything that determines the run, as plain values; names the folder.
+        seed: the random seed, part of the identity too.
+        command: the command line that made it.
+        versions: software versions.
+        commit: `{"id", "dirty"}` of onelip's checkout, or None for an installed package.
+        machine: the other facts of `onelip.bench.runs.machine.machine_facts()`.
+        status: how the run stands.
+        reason: one line for every status but running and finished.
+        metrics: results by name; NaN and infinity are allowed.
+        seconds: wall-clock time of the run over all of its sessions.
+        created_at: UTC, ISO 8601.
+        updated_at: UTC, ISO 8601.
+    """
+
+    kind: str
+    config: dict[str, Any]
+    seed: int | None
+    command: list[str]
+    versions: dict[str, str]
+    commit: dict[str, Any] | None
+    machine: dict[str, Any]
+    status: RunStatus
+    reason: str | None
+    metrics: dict[str, Any]
+    seconds: float
+    created_at: str
+    updated_at: str
+
+    def __post_init__(self) -> None:
+        if self.status not in _NEED_NO_REASON and not self.reason:
+            raise InvalidInputError(f"a run with the status {self.status.value} needs a reason")
+
+    @property
+    def name(self) -> str:
+        """Name of the folder that holds the run."""
+        return run_name(self.kind, self.config, self.seed)
+
+    def changed(self, **changes: Any) -> RunRecord:
+        """A copy with these fields replaced and a new time stamp."""
+        if "metrics" in changes:
+            changes["metrics"] = to_plain(changes["metrics"], "metrics")
+        return dataclasses.replace(self, **changes, updated_at=_now())
+
+    def to_json(self) -> str:
+        """Text of `record.json`."""
+        header = {"schema_version": SCHEMA_VERSION, "name": self.name}
+        return dump_json(header | dataclasses.asdict(self), where="record") + "\n"
+
+
+def new_record(kind: str, config: Any, seed: int | None = None) -> RunRecord:
+    """Record of a run that starts now on this machine; `config` is a dataclass or a dict.
+
+    Without `seed`, the field `seed` of the configuration is taken if it has one.
+    """
+    from onelip.bench.runs.machine import machine_facts
+
+    name = run_name(kind, config, seed)  # refuses a bad configuration before anything else
+    plain = to_plain(config)
+    if seed is None:
+        seed = plain.get("seed")
+    elif plain.get("seed", seed) != seed:
+        raise InvalidInputError(f"{name}: the seed is {seed}, but {plain['seed']} in the configuration")
+    if not isinstance(seed, (int, type(None))) or isinstance(seed, bool):
+        raise InvalidInputError(f"{name}: the seed must be a whole number, not {seed!r}")
+    facts = machine_facts()
+    versions, commit = facts.pop("versions"), facts.pop("commit")
+    now = _now()
+    return RunRecord(
+        kind=kind,
+        config=plain,
+        seed=seed,
+        command=list(sys.argv),
+        versions=versions,
+        commit=commit,
+        machine=facts,
+        status=RunStatus.RUNNING,
+        reason=None,
+        metrics={},
+        seconds=0.0,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,1 @@
+"""Hyper-parameter search over the paper's space."""

@@ -1,0 +1,161 @@
+"""What a study compares: plain values, checked, and the three presets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from onelip.bench.runs.durations import format_duration, parse_duration
+from onelip.errors import InvalidInputError
+
+PresetName = Literal["quick", "cpu", "paper"]
+MeasureEffort = Literal["full", "short", "none"]
+
+MAIN_METHODS = ("aol", "bcop", "cayley", "cpl", "lot", "sll", "soc", "standard")
+"""The seven methods of the paper's comparison, and the plain network as their baseline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """Everything that determines which jobs a study has.
+
+    Args:
+        methods: keys of methods.
+        sizes: XS, S, M, L; empty if `width` is given.
+        width: channels after the first layer, instead of sizes.
+        datasets: names of data sets.
+        kernel_sizes: the first is used on all data sets, others on the first data set only, as in the paper.
+        budgets: training times such as "2h"; empty if `epochs` is given.
+        epochs: passes over the training set, instead of budgets.
+        search_runs: trials of the search for learning rate and weight decay; 0 takes the methods' defaults.
+        search_budget: training time of a trial; None is the shortest budget, as in the paper.
+        seeds: how often each final training is repeated, with the seeds 0, 1, ...
+        batch_size: images per step, in training and in measurements.
+        recipe: of searches and trainings, see `TrainConfig`; one for all, so that what is found can be used.
+        measure: full: as `onelip measure`; short: a few seconds per method; none.
+    """
+
+    methods: tuple[str, ...] = MAIN_METHODS
+    sizes: tuple[str, ...] = ("XS",)
+    width: int | None = None
+    datasets: tuple[str, ...] = ("cifar10",)
+    kernel_sizes: tuple[int, ...] = (3,)
+    budgets: tuple[str, ...] = ()
+    epochs: int | None = None
+    search_runs: int = 0
+    search_budget: str | None = None
+    seeds: int = 1
+    batch_size: int = 256
+    recipe: Literal["paper", "short"] = "paper"
+    measure: MeasureEffort = "full"
+
+    def __post_init__(self) -> None:
+        for name in ("methods", "datasets", "kernel_sizes"):
+            if not getattr(self, name):
+                raise InvalidInputError(f"a study needs at least one of its {name.replace('_', ' ')}")
+        self._set("sizes", [size.upper() for size in self.sizes])
+        self._set("budgets", [format_duration(parse_duration(budget)) for budget in self.budgets])
+        for name in ("methods", "datasets", "kernel_sizes"):
+            self._set(name, getattr(self, name))
+        if (not self.sizes) == (self.width is None):
+            raise InvalidInputError("give either sizes (XS, S, M, L) or a width, and not both")
+        if (not self.budgets) == (self.epochs is None):
+            raise InvalidInputError("give either budgets (such as 5m) or epochs, and not both")
+        if self.epochs is not None and self.search_budget is not None:
+            raise InvalidInputError("a study with epochs searches with epochs too: leave the search budget out")
+        if self.search_budget is not None:
+            parse_duration(self.search_budget)
+        if any(kernel < 1 or kernel % 2 == 0 for kernel in self.kernel_sizes):
+            raise InvalidInputError(f"kernel sizes must be odd, got {', '.join(map(str, self.kernel_sizes))}")
+        if self.search_runs < 0 or self.seeds < 1 or self.batch_size < 1:
+            raise InvalidInputError(
+                "search runs must be 0 or more, seeds and batch size 1 or more, "
+                f"got {self.search_runs}, {self.seeds} and {self.batch_size}"
+            )
+
+    def _set(self, name: str, values: Any) -> None:
+        """Without repetitions, in the order given."""
+        object.__setattr__(self, name, tuple(dict.fromkeys(values)))
+
+    @property
+    def trial_budget(self) -> str | None:
+        """Training time of a trial of the search, None for epochs."""
+        if self.epochs is not None:
+            return None
+        return self.search_budget or min(self.budgets, key=parse_duration)
+
+    def changed(self, **given: Any) -> StudyOptions:
+        """With these options; those that exclude each other replace each other, None and () mean: as before."""
+        changes = {name: value for name, value in given.items() if value is not None and value != ()}
+        for one, other, nothing in (("sizes", "width", None), ("budgets", "epochs", None)):
+            if one in changes and other not in changes:
+                changes[other] = nothing
+            elif other in changes and one not in changes:
+                changes[one] = ()
+        if ("budgets" in changes or "epochs" in changes) and "search_budget" not in changes:
+            changes["search_budget"] = None  # that of the preset belongs to the budgets of the preset
+        return dataclasses.replace(self, **changes)
+
+    def notes(self) -> list[str]:
+        """What a reader of the report must know about these options."""
+        sentences = []
+        if not self.search_runs:
+            sentences.append("Learning rate and weight decay are the defaults: no search was made.")
+        if self.recipe == "short":
+            sentences.append(
+                "Trainings follow the recipe for short budgets (Adam and a high temperature of the loss, see "
+                "docs/training.md), not the paper's, which certifies next to nothing within minutes."
+            )
+        if any(dataset.endswith("-mini") for dataset in self.datasets):
+            sentences.append(
+                "The embedded data set is a small part of CIFAR-10 and budgets are short: this shows what each layer "
+                "costs and how it starts to learn, not the accuracies that long training reaches."
+            )
+        return sentences
+
+
+def preset(name: PresetName) -> StudyOptions:
+    """The options of a preset."""
+    return StudyOptions(**_PRESETS[name])
+
+
+def options_from_plain(values: Mapping[str, Any]) -> StudyOptions:
+    """The options that were stored as JSON; `InvalidInputError` if they are those of another version."""
+    names = {field.name for field in dataclasses.fields(StudyOptions)}
+    if set(values) != names:
+        raise InvalidInputError(f"the options of a study are {', '.join(sorted(names))}, not {', '.join(values)}")
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return StudyOptions(**plain)
+
+
+_PRESETS: dict[PresetName, dict[str, Any]] = {
+    # Below ten minutes on two cores: 8 trainings of 30 s, and about as much again for measuring and certifying.
+    "quick": {
+        "datasets": ("cifar10-mini",),
+        "sizes": (),
+        "width": 8,
+        "budgets": ("30s",),
+        "batch_size": 64,
+        "recipe": "short",
+        "measure": "short",
+    },
+    # A night on a few cores: 7 searches of 4 x 5 minutes, 8 trainings of half an hour.
+    "cpu": {
+        "datasets": ("cifar10",),
+        "budgets": ("30m",),
+        "search_runs": 4,
+        "search_budget": "5m",
+        "batch_size": 64,
+        "recipe": "short",
+    },
+    # The paper: searches of 16 x 2 hours whose result is used for the longer budgets too, on one GPU per job.
+    "paper": {
+        "datasets": ("cifar10", "cifar100", "tiny-imagenet"),
+        "sizes": ("XS", "S", "M", "L"),
+        "budgets": ("2h", "10h", "24h"),
+        "kernel_sizes": (3, 1),
+        "search_runs": 16,
+    },
+}

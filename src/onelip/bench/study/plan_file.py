@@ -1,0 +1,73 @@
+"""study.json: which jobs a study has, so that it can be continued without its options and reported while incomplete.
+
+It holds no state of jobs, which is in their records alone. Every session adds its options and jobs; none are removed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from onelip.atomic_files import write_atomically
+from onelip.bench.runs import STUDY_FILE, dump_json, parse_json
+from onelip.bench.runs.lock import RunLock
+from onelip.bench.study.jobs import Job
+from onelip.bench.study.options import StudyOptions, options_from_plain
+from onelip.errors import InvalidInputError
+from onelip.version import __version__
+
+FORMAT = "onelip.bench.study"
+VERSION = 1
+
+
+def stored_options(study: Path) -> list[StudyOptions]:
+    """The options of all sessions so far, each once; empty if the folder is not a study."""
+    content = _read(study)
+    return [options_from_plain(values) for values in content.get("options", [])]
+
+
+def add_to_study(study: Path, options: Sequence[StudyOptions], jobs: Sequence[Job]) -> None:
+    """Write the plan, or add to the one that is there; several processes may do so at once."""
+    lock = RunLock(study / ".locks" / "study")
+    try:
+        content = _read(study)
+        known = content.get("options", [])
+        plain = [parse_json(dump_json(asdict(one))) for one in options]
+        planned = {job["name"]: job for job in content.get("jobs", [])}
+        planned |= {job.name: _entry(job) for job in jobs}
+        session = {"command": list(sys.argv), "started_at": datetime.now(UTC).isoformat(timespec="seconds")}
+        merged = [*known, *(one for one in plain if one not in known)]
+        notes = [note for values in merged for note in options_from_plain(values).notes()]
+        new = {
+            "format": FORMAT,
+            "version": VERSION,
+            "onelip": __version__,
+            "notes": list(dict.fromkeys(notes)),
+            "options": merged,
+            "sessions": [*content.get("sessions", []), session],
+            "jobs": list(planned.values()),
+        }
+        write_atomically(study / STUDY_FILE, (dump_json(new) + "\n").encode())
+    finally:
+        lock.release()
+
+
+def _entry(job: Job) -> dict[str, Any]:
+    return {"name": job.name, "kind": job.kind, "needs": [other.name for other in job.needs], **job.facts}
+
+
+def _read(study: Path) -> dict[str, Any]:
+    path = study / STUDY_FILE
+    try:
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"{path}: cannot be read ({error}); move it away to plan the study anew") from error
+    if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):
+        raise InvalidInputError(f"{path}: is not a plan of this version of onelip; use another folder")
+    return content

@@ -1,0 +1,60 @@
+"""Test results of a trained run: accuracy and proven certified accuracy, added to its record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from onelip.bench.data import DataSplit, evaluation_batches, load, make_splits
+from onelip.bench.runs import RunRecord, RunStatus, read_record, start_run
+from onelip.bench.training import RADII, TrainConfig
+from onelip.bench.training.loop import KIND, model_path
+from onelip.certification import certified_accuracy
+from onelip.checkpoints import load_model
+from onelip.errors import InvalidInputError
+
+SplitName = Literal["test", "validation"]
+
+
+def evaluate_run(
+    folder: Path, split: SplitName = "test", *, device: str | None = None, progress: bool | None = None
+) -> RunRecord:
+    """Certify the network of a finished run on a split and put the results into its record.
+
+    The metrics are `<split>_accuracy`, `<split>_certified_accuracy_36` (72, 108, 255), with the proven bound
+    `<split>_lipschitz_bound`; infinity, and nothing certified, where no bound is known. Those of the validation
+    split are called `proven_validation_...`, since training has put its estimates there.
+    """
+    record = read_record(folder)
+    config = read_config(record, folder)
+    if record.status is not RunStatus.FINISHED:
+        raise InvalidInputError(f"{folder}: the run is {record.status.value}; only a finished run can be evaluated")
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    model = load_model(model_path(folder)).to(where).eval()
+    splits = make_splits(load(config.dataset, where), config.validation_fraction, config.validation_seed)
+    chosen = splits.test if split == "test" else splits.validation
+    if not len(chosen):
+        raise InvalidInputError(f"{folder}: the {split} split has no images")
+    prefix = "test" if split == "test" else "proven_validation"
+    metrics = _proven_metrics(model, chosen, prefix, progress)
+    with start_run(folder.parent, KIND, record.config, record.seed) as run:
+        return run.update(metrics=run.record.metrics | metrics)
+
+
+def read_config(record: RunRecord, folder: Path) -> TrainConfig:
+    """The configuration of a recorded training run."""
+    if record.kind != KIND:
+        raise InvalidInputError(f"{folder}: is a run of the kind {record.kind!r}, not a training run")
+    try:
+        return TrainConfig(**record.config)
+    except TypeError as error:
+        raise InvalidInputError(f"{folder}: was made by another version of onelip ({error})") from error
+
+
+def _proven_metrics(model: nn.Module, split: DataSplit, prefix: str, progress: bool | None) -> dict[str, Any]:
+    proven = certified_accuracy(model, evaluation_batches(split, 250), list(RADII.values()), progress=progress)
+    shares = {f"{prefix}_certified_accuracy_{name}": proven.certified[radius] for name, radius in RADII.items()}
+    return {f"{prefix}_accuracy": proven.accuracy, **shares, f"{prefix}_lipschitz_bound": proven.lipschitz}

@@ -1,0 +1,69 @@
+"""The log of a run: `log.jsonl`, one JSON object per validation, and the same for TensorBoard if it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onelip.atomic_files import WriteError, write_atomically
+from onelip.bench.runs import dump_json, parse_json
+
+LOG_FILE = "log.jsonl"
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """The entries of a run's log; a last line that a kill cut short is left out."""
+    path = folder / LOG_FILE
+    if not path.exists():
+        return []
+    entries = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            entries.append(parse_json(line))
+        except ValueError:
+            break
+    return entries
+
+
+class Journal:
+    """Appends entries; the beginning up to `step` is that of an earlier session, later entries are dropped.
+
+    What an earlier session wrote after its last checkpoint is made, and written, again.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        self.path = folder / LOG_FILE
+        kept = [entry for entry in read_log(folder) if entry["step"] <= step]
+        text = "".join(dump_json(entry, indent=None) + "\n" for entry in kept)
+        write_atomically(self.path, text.encode())
+        self._tensorboard = _tensorboard_writer(folder, step)
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """Add one entry, in one write."""
+        line = (dump_json(dict(entry), indent=None) + "\n").encode()
+        try:
+            with self.path.open("ab", buffering=0) as file:
+                file.write(line)
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise WriteError(f"cannot write {self.path}: {error.strerror}; free some space") from error
+        if self._tensorboard is not None:
+            for name, value in entry.items():
+                if isinstance(value, (int, float)):
+                    self._tensorboard.add_scalar(name, value, entry["step"])
+
+    def close(self) -> None:
+        """Write out what TensorBoard still holds."""
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+
+
+def _tensorboard_writer(folder: Path, step: int) -> Any:
+    if importlib.util.find_spec("tensorboard") is None:
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)

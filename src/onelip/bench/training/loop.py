@@ -1,0 +1,209 @@
+"""The training loop: start or continue a run, train until its plan ends, and record how it ended.
+
+`kill -9` at any moment costs what was done since the last checkpoint. The same command continues there, with the
+same batches, and for a run of epochs ends with the same weights, bit by bit, on one machine and thread count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onelip.bench.runs import Run, RunRecord, RunStatus, load_checkpoint, read_record, run_name, start_run
+from onelip.bench.runs.checkpoint import CHECKPOINT_FILE
+from onelip.bench.runs.durations import TrainingClock
+from onelip.bench.training.config import TrainConfig
+from onelip.bench.training.distributed import Ranks, joined_ranks
+from onelip.bench.training.journal import Journal
+from onelip.bench.training.plans import Plan, StepPlan, TimePlan
+from onelip.bench.training.progress import ProgressDisplay
+from onelip.bench.training.session import DivergedError, Session, StopTraining
+from onelip.checkpoints import save_model
+from onelip.errors import InvalidInputError
+
+MODEL_FILE = "model.safetensors"
+KIND = "train"
+_STEPS_PER_CHECK_ON_GPU = 20  # looking at the loss makes a GPU wait
+
+
+def _ignore(fraction: float, metrics: Mapping[str, float]) -> None:
+    """The callback that does nothing."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How to run, which does not change what is run.
+
+    Args:
+        device: by default a GPU where there is one.
+        checkpoint_seconds: wall-clock time between checkpoints.
+        progress: whether to show progress on stderr.
+        on_validation: called with the fraction of the run done and the metrics; `StopTraining` ends the run.
+    """
+
+    device: str | None = None
+    checkpoint_seconds: float = 60.0
+    progress: bool = False
+    on_validation: Callable[[float, Mapping[str, float]], None] = field(default=_ignore)
+
+
+def train(config: TrainConfig, runs_dir: Path, options: TrainOptions | None = None) -> RunRecord:
+    """Train the network of this configuration, or continue, or return the record if it has ended already.
+
+    The status of the returned record says how it ended: finished, diverged, or pruned (by `StopTraining`).
+    Under `torchrun` all processes call this, with `runs_dir` on a file system that they share.
+    """
+    options = options or TrainOptions()
+    with joined_ranks(options.device) as ranks, _run_of_first(config, runs_dir, ranks) as run:
+        folder = runs_dir / run_name(KIND, config, config.seed)
+        if ranks.from_first(float(run is not None and run.record.status is RunStatus.RUNNING)):
+            _Training(config, folder, run, ranks, options).run_to_end()
+        return read_record(folder) if run is None else run.record
+
+
+@contextlib.contextmanager
+def _run_of_first(config: TrainConfig, runs_dir: Path, ranks: Ranks) -> Iterator[Run | None]:
+    if not ranks.is_first:
+        yield None
+        return
+    with start_run(runs_dir, KIND, config, config.seed) as run:
+        yield run
+
+
+class _Training:
+    """One session of one run; `run` is None in all processes but the first."""
+
+    def __init__(self, config: TrainConfig, folder: Path, run: Run | None, ranks: Ranks, options: TrainOptions) -> None:
+        self.config, self.run, self.ranks, self.options = config, run, ranks, options
+        self.started = self.saved = time.monotonic()
+        self.earlier_seconds = 0.0 if run is None else run.record.seconds
+        self.session = Session(config, ranks)
+        checkpoint = load_checkpoint(folder)
+        meta: dict[str, Any] = {} if checkpoint is None else checkpoint.meta
+        self.clock = TrainingClock(
+            meta.get("train_seconds", 0.0), synchronise=_synchroniser(ranks.device), agree=ranks.from_first
+        )
+        self.plan = self._new_plan()
+        # Where the last entry of the log was made: step, and training time for the throughput since.
+        self.validated: tuple[int, float] = tuple(meta.get("validated", (0, 0.0)))
+        if checkpoint is not None:
+            self.plan.load_state_dict(meta["plan"])
+            self.session.restore(checkpoint.tensors, self.plan.steps)
+        self.journal = None if run is None else Journal(run.folder, self.validated[0])
+        self.progress = ProgressDisplay(
+            f"{config.method} {config.dataset}", enabled=options.progress and run is not None
+        )
+
+    def _new_plan(self) -> Plan:
+        seconds = self.config.budget_seconds
+        if seconds is not None:
+            return TimePlan(seconds, self.clock)
+        return StepPlan((self.config.epochs or 0) * len(self.session.stream))
+
+    def run_to_end(self) -> None:
+        """Train until the plan is done, and set the final status of the record."""
+        try:
+            with self.progress:
+                self._train()
+            self.session.check_weights()
+        except DivergedError as error:
+            self._end(RunStatus.DIVERGED, f"{error} after step {self.plan.steps}")
+        except StopTraining as stop:
+            self._end(RunStatus.PRUNED, str(stop))
+        else:
+            if self.run is not None:
+                save_model(self.session.result, self.run.folder / MODEL_FILE)
+            self._end(RunStatus.FINISHED, None)
+        if self.journal is not None:
+            self.journal.close()
+
+    def _train(self) -> None:
+        while True:
+            at_epoch_end = self.plan.steps % len(self.session.stream) == 0
+            if (at_epoch_end or self.plan.finished) and self.plan.steps != self.validated[0]:
+                self._validate()
+            if self.plan.finished:
+                return
+            with self.clock.running():
+                self._train_epoch()
+
+    def _train_epoch(self) -> None:
+        """The rest of the current epoch, or less if the plan ends."""
+        for images, labels in self.session.stream:
+            lr = self.session.step(images, labels, self.plan.fraction, self.plan.planned_steps)
+            self.plan.step_done()
+            if self.ranks.device.type != "cuda" or self.plan.steps % _STEPS_PER_CHECK_ON_GPU == 0:
+                self.session.check_finite()
+            self.progress.step(self.plan.fraction, lr)
+            if self.run is not None and time.monotonic() - self.saved >= self.options.checkpoint_seconds:
+                with self.clock.paused():
+                    self._save()
+            if self.plan.finished:
+                return
+
+    def _validate(self) -> None:
+        """Evaluate and log; only the first process does, the others wait for it in their next step."""
+        self.session.check_finite()
+        seconds = self.clock.seconds()
+        steps, before = self.plan.steps - self.validated[0], self.validated[1]
+        train_loss = self.session.take_loss()
+        self.validated = (self.plan.steps, seconds)
+        if self.run is None or self.journal is None:
+            return
+        scores = self.session.validate()
+        metrics = {
+            "train_loss": train_loss,
+            "train_seconds": seconds,
+            "images_per_second": steps * self.config.settings.batch_size / max(seconds - before, 1e-9),
+            **({} if scores is None else scores.metrics("validation")),
+        }
+        position = {"step": self.plan.steps, "epoch": self.plan.steps / len(self.session.stream)}
+        entry = (
+            position | {"fraction": self.plan.fraction, "lr": self.session.optimiser.param_groups[0]["lr"]} | metrics
+        )
+        self.journal.write(entry)
+        self.progress.entry(entry)
+        self._update(metrics={"steps": self.plan.steps, "epochs": position["epoch"], **metrics})
+        self.options.on_validation(1.0 if self.plan.finished else self.plan.fraction, metrics)
+
+    def _save(self) -> None:
+        assert self.run is not None
+        meta = {
+            "plan": self.plan.state_dict(),
+            "train_seconds": self.clock.own_seconds(),
+            "validated": list(self.validated),
+        }
+        self.run.save_checkpoint(self.session.state(), meta)
+        self._update()
+        self.saved = time.monotonic()
+
+    def _end(self, status: RunStatus, reason: str | None) -> None:
+        if self.run is None:
+            return
+        self._update(status=status, reason=reason)
+        # The weights of a finished run are in the model file, and no other run is ever continued from here.
+        (self.run.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
+
+    def _update(self, **changes: Any) -> None:
+        assert self.run is not None
+        self.run.update(seconds=self.earlier_seconds + time.monotonic() - self.started, **changes)
+
+
+def _synchroniser(device: torch.device) -> Callable[[], None]:
+    if device.type == "cuda":
+        return lambda: torch.cuda.synchronize(device)
+    return lambda: None
+
+
+def model_path(folder: Path) -> Path:
+    """The file with the weights of a finished run."""
+    path = folder / MODEL_FILE
+    if not path.exists():
+        raise InvalidInputError(f"{folder}: has no trained weights; only a finished training run has")
+    return path

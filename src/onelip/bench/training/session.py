@@ -1,0 +1,153 @@
+"""Everything that changes while a network trains, how one step changes it, and how it is saved and restored."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onelip.bench.data import BatchStream, Splits, evaluation_batches, load, make_augmentation, make_splits
+from onelip.bench.data.seeds import generator_for
+from onelip.bench.training.config import TrainConfig
+from onelip.bench.training.distributed import Ranks
+from onelip.bench.training.optimisers import make_optimiser
+from onelip.bench.training.precision import check_bfloat16
+from onelip.bench.training.schedule import OneCycle
+from onelip.bench.training.validation import Scores, estimate_scores
+from onelip.layers import get_method
+from onelip.losses import OffsetCrossEntropy
+from onelip.models import ConvNet
+
+
+class StopTraining(Exception):  # noqa: N818 - a request, not an error
+    """Raised by a callback to give a run up early; the message says why."""
+
+
+class DivergedError(Exception):
+    """The loss or a weight is not a finite number any more."""
+
+
+class Session:
+    """Network, optimiser, average and stream of batches of one run in this process."""
+
+    def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
+        self.config, self.ranks = config, ranks
+        if config.precision == "bfloat16":
+            check_bfloat16(ranks.device)
+        self.splits: Splits = make_splits(
+            load(config.dataset, ranks.device), config.validation_fraction, config.validation_seed
+        )
+        self.stream = BatchStream(
+            self.splits.train,
+            config.settings.batch_size,
+            config.seed,
+            make_augmentation(config.augmentation or "none"),
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+        )
+        self.model = _new_model(config).to(ranks.device)
+        if config.channels_last:
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload] - missing in the stubs
+        self.average = None if config.ema_decay is None else copy.deepcopy(self.model).requires_grad_(False)
+        self.parallel = ranks.wrap(self.model)
+        self.optimiser = make_optimiser(
+            config.settings.optimizer,
+            self.model.parameters(),
+            lr=config.max_lr,
+            weight_decay=config.weight_decay,
+            momentum=config.momentum,
+        )
+        self.schedule = OneCycle(config.max_lr)
+        self.loss = OffsetCrossEntropy(config.offset, config.settings.temperature)
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=ranks.device)
+        self.loss_steps = 0
+
+    def step(self, images: Tensor, labels: Tensor, fraction: float, planned_steps: int) -> float:
+        """One update of the weights at this fraction of the schedule; returns the learning rate."""
+        config = self.config
+        lr = self.schedule.apply(self.optimiser, fraction, planned_steps, cycle_momentum=config.cycle_momentum)
+        if config.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+            scores = self.parallel(images)
+        loss = self.loss(scores.float(), labels)
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        self._update_average()
+        self.loss_sum += self.ranks.mean(loss.detach())
+        self.loss_steps += 1
+        return lr
+
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        if self.average is None or self.config.ema_decay is None:
+            return
+        for average, weight in zip(self.average.parameters(), self.model.parameters(), strict=True):
+            average.lerp_(weight, 1 - self.config.ema_decay)
+        # Buffers are estimates that belong to the present weights, such as singular vectors: no mean of them.
+        for average, buffer in zip(self.average.buffers(), self.model.buffers(), strict=True):
+            average.copy_(buffer)
+
+    @property
+    def result(self) -> ConvNet:
+        """The network to evaluate and keep: the average where one is made."""
+        return self.model if self.average is None else self.average
+
+    def check_finite(self) -> None:
+        """Raise `DivergedError` if the loss was not finite at some step since the last `take_loss`."""
+        if not bool(torch.isfinite(self.loss_sum)):
+            raise DivergedError("the training loss is not finite")
+
+    def check_weights(self) -> None:
+        """Raise `DivergedError` if a weight is not finite."""
+        for name, tensor in self.model.state_dict().items():
+            if not bool(torch.isfinite(tensor).all()):
+                raise DivergedError(f"{name} is not finite")
+
+    def take_loss(self) -> float:
+        """Mean training loss since the last call."""
+        mean = float(self.loss_sum) / max(self.loss_steps, 1)
+        self.loss_sum.zero_()
+        self.loss_steps = 0
+        return mean
+
+    def validate(self) -> Scores | None:
+        """Scores on the validation images; None if there are none."""
+        if not len(self.splits.validation):
+            return None
+        guaranteed = get_method(self.config.method).guarantee != "none"
+        batches = evaluation_batches(self.splits.validation)
+        return estimate_scores(self.result, batches, self.loss, guaranteed=guaranteed)
+
+    def state(self) -> dict[str, Any]:
+        """All tensors that the next step depends on, and the running mean of the loss."""
+        return {
+            "model": dict(self.model.state_dict()),
+            "average": None if self.average is None else dict(self.average.state_dict()),
+            "optimiser": self.optimiser.state_dict(),
+            "loss_sum": self.loss_sum,
+            "loss_steps": self.loss_steps,
+            "rng": torch.get_rng_state(),
+        }
+
+    def restore(self, state: Mapping[str, Any], step: int) -> None:
+        """Continue as if this session had made `step` steps by itself."""
+        self.model.load_state_dict(state["model"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.loss_sum.copy_(state["loss_sum"])
+        self.loss_steps = state["loss_steps"]
+        torch.set_rng_state(state["rng"])
+        self.stream.seek(step)
+
+
+def _new_model(config: TrainConfig) -> ConvNet:
+    """A network whose starting values depend on the seed alone; the global random state stays as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator_for(config.seed, "model").initial_seed())
+        return ConvNet.from_config(config.network)

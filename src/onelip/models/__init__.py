@@ -1,0 +1,12 @@
+"""Networks of 1-Lipschitz layers.
+
+ConvNet("aol", "XS", num_classes=10)          # the network of the comparison paper, with AOL layers
+create("tiny-imagenet-m-lot")                 # by name
+"""
+
+from __future__ import annotations
+
+from onelip.models.config import WIDTHS, ConvNetConfig
+from onelip.models.convnet import ACTIVATIONS, ConvNet, create
+
+__all__ = ["ACTIVATIONS", "WIDTHS", "ConvNet", "ConvNetConfig", "create"]

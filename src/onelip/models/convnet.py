@@ -1,0 +1,212 @@
+"""The convolutional network of the comparison paper, for any method, width and image size.
+
+    ConvNet("aol", "XS", num_classes=10)          # the paper's CIFAR-10 network with AOL layers
+    create("tiny-imagenet-m-lot")                 # by name; a suffix -1x1 sets the kernel size
+
+Every part but the method's layers is an isometry, a projection or an activation, all of constant 1: with a
+1-Lipschitz method, the network is 1-Lipschitz.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from onelip.errors import InvalidInputError
+from onelip.layers import (
+    Abs,
+    FirstChannels,
+    GroupSort,
+    Householder,
+    MaxMin,
+    ZeroChannelPad,
+    create_conv,
+    create_linear,
+    list_methods,
+)
+from onelip.layers.base import LipschitzLayer
+from onelip.layers.stacking import stacked_transforms
+from onelip.linalg.fourier import Size
+from onelip.models.batch_parts import apply_in_parts, may_be_split
+from onelip.models.config import WIDTHS, ConvNetConfig
+
+ACTIVATIONS: dict[str, Callable[[int], nn.Module]] = {
+    "maxmin": lambda channels: MaxMin(),
+    "groupsort4": lambda channels: GroupSort(4),
+    "householder": Householder,
+    "abs": lambda channels: Abs(),
+}
+
+_CONVS_PER_BLOCK = 5
+_DATA_SETS = {"cifar10": (10, 32), "cifar100": (100, 32), "tiny-imagenet": (200, 64)}
+
+
+class ConvNet(nn.Sequential):
+    """The network of the comparison paper, tables "Architecture" and "Downsize Block".
+
+        zero channels up to w, conv 1 x 1, activation,
+        log2(input_size) blocks of 5 x [conv k x k, activation], first half of the channels, pixel unshuffle 2,
+        flatten, linear, first `num_classes` outputs.
+
+    All convolutions are square, t -> t channels, and each block doubles t. The last block, on 2 x 2 images, has
+    kernels of 1 x 1. All layers have biases: that is what makes the parameter counts those of the paper.
+
+    Args:
+        method: key of a method, see `onelip.layers.list_methods`.
+        size: XS, S, M or L (w = 16, 32, 64, 128, halved for each doubling of the image beyond 32), or None.
+        num_classes: number of scores.
+        input_size: height and width of the images, a power of two of at least 8.
+        kernel_size: odd side of the kernels.
+        in_channels: channels of the images.
+        width: w itself, with size=None.
+        activation: maxmin, groupsort4, householder or abs.
+        padding_mode: circular or zeros.
+        init: starting values of the method's layers; "auto" is the method's own choice.
+        device: where to create the parameters.
+        dtype: type of the parameters.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        size: str | None,
+        num_classes: int,
+        input_size: int = 32,
+        kernel_size: int = 3,
+        *,
+        in_channels: int = 3,
+        width: int | None = None,
+        activation: str = "maxmin",
+        padding_mode: str = "circular",
+        init: str = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        config = ConvNetConfig(
+            method=method,
+            size=size,
+            num_classes=num_classes,
+            input_size=input_size,
+            kernel_size=kernel_size,
+            in_channels=in_channels,
+            width=width,
+            activation=activation,
+            padding_mode=padding_mode,
+            init=init,
+        )
+        super().__init__(_modules_of(config, {"device": device, "dtype": dtype}))
+        self.config = config
+        self.input_shape = (in_channels, input_size, input_size)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: ConvNetConfig,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> ConvNet:
+        """A new network of this configuration, with fresh parameters."""
+        return cls(**asdict(config), device=device, dtype=dtype)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Scores. In training, layers that are alike are transformed together; see `batch_parts` for evaluation."""
+        bytes_of_image = self.config.channels * self.config.input_size**2 * input.element_size()
+        if may_be_split(self, input, bytes_of_image):
+            return self._forward_by_stages(input, bytes_of_image)
+        if not self.training or torch.compiler.is_compiling():
+            return super().forward(input)
+        with stacked_transforms(self._layers_with_sizes()):
+            return super().forward(input)
+
+    def _forward_by_stages(self, x: torch.Tensor, bytes_of_image: int) -> torch.Tensor:
+        """Everything up to a block, block by block: each halves the bytes of an image."""
+        stage: list[nn.Module] = []
+        for name, module in self.named_children():
+            stage.append(module)
+            if name.startswith("block"):
+                x = apply_in_parts(nn.Sequential(*stage), x, bytes_of_image)
+                bytes_of_image //= 2
+                stage = []
+        return nn.Sequential(*stage)(x)
+
+    def _layers_with_sizes(self) -> Iterator[tuple[LipschitzLayer, Size]]:
+        """The layers of the blocks, each of which halves the image. Stem and head have no equal."""
+        side = self.config.input_size
+        for block in range(1, self.config.num_blocks + 1):
+            for module in self.get_submodule(f"block{block}").children():
+                if isinstance(module, LipschitzLayer):
+                    yield module, (side, side)
+            side //= 2
+
+    def __getitem__(self, index: Any) -> Any:
+        # A slice is no longer the network of `config`, so it is a plain sequence of modules.
+        chosen = list(self.named_children())[index] if isinstance(index, slice) else None
+        return super().__getitem__(index) if chosen is None else nn.Sequential(OrderedDict(chosen))
+
+
+def _modules_of(config: ConvNetConfig, factory: dict[str, Any]) -> OrderedDict[str, nn.Module]:
+    channels = config.channels
+    modules: OrderedDict[str, nn.Module] = OrderedDict()
+    modules["pad"] = ZeroChannelPad(channels)
+    modules["stem"] = _conv(config, channels, 1, factory)
+    modules["stem_activation"] = _activation(config, channels, factory)
+    for block in range(1, config.num_blocks + 1):
+        kernel_size = config.kernel_size if block < config.num_blocks else 1
+        modules[f"block{block}"] = _downsize_block(config, channels, kernel_size, factory)
+        channels *= 2
+    modules["flatten"] = nn.Flatten()
+    modules["linear"] = create_linear(config.method, channels, channels, init=config.init, **factory)
+    modules["scores"] = FirstChannels(config.num_classes)
+    return modules
+
+
+def _downsize_block(config: ConvNetConfig, channels: int, kernel_size: int, factory: dict[str, Any]) -> nn.Sequential:
+    modules: OrderedDict[str, nn.Module] = OrderedDict()
+    for layer in range(1, _CONVS_PER_BLOCK + 1):
+        modules[f"conv{layer}"] = _conv(config, channels, kernel_size, factory)
+        modules[f"activation{layer}"] = _activation(config, channels, factory)
+    modules["first_half"] = FirstChannels(channels // 2)
+    modules["unshuffle"] = nn.PixelUnshuffle(2)
+    return nn.Sequential(modules)
+
+
+def _conv(config: ConvNetConfig, channels: int, kernel_size: int, factory: dict[str, Any]) -> nn.Module:
+    options = {"padding_mode": config.padding_mode, "init": config.init, **factory}
+    return create_conv(config.method, channels, channels, kernel_size, **options)
+
+
+def _activation(config: ConvNetConfig, channels: int, factory: dict[str, Any]) -> nn.Module:
+    if config.activation not in ACTIVATIONS:
+        raise InvalidInputError(f"activation={config.activation!r} is not known, use one of {_names(ACTIVATIONS)}")
+    module = ACTIVATIONS[config.activation](channels)
+    return module.to(**{key: value for key, value in factory.items() if value is not None})
+
+
+def create(name: str) -> ConvNet:
+    """The network of the paper with this name: `<data set>-<size>-<method>`, `-1x1` appended for that kernel.
+
+    create("cifar10-xs-aol"), create("cifar100-s-soc"), create("tiny-imagenet-m-lot-1x1")
+    """
+    rest = name.lower()
+    kernel_size = 1 if rest.endswith("-1x1") else 3
+    rest = rest.removesuffix("-1x1")
+    data_set = next((key for key in _DATA_SETS if rest.startswith(f"{key}-")), None)
+    parts = rest.removeprefix(f"{data_set}-").split("-")
+    sizes, methods = [size.lower() for size in WIDTHS], [method.key for method in list_methods()]
+    if data_set is None or len(parts) != 2 or parts[0] not in sizes or parts[1] not in methods:
+        raise InvalidInputError(
+            f"there is no model {name!r}, use <data set>-<size>-<method> or that with -1x1 at the end: "
+            f"{_names(_DATA_SETS)}; {_names(sizes)}; {_names(methods)}"
+        )
+    num_classes, input_size = _DATA_SETS[data_set]
+    return ConvNet(parts[1], parts[0], num_classes, input_size, kernel_size)
+
+
+def _names(names: Any) -> str:
+    return ", ".join(names)

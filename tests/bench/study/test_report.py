@@ -1,0 +1,86 @@
+"""What a report says about the plan of a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_data
+from synthetic_study import finish, train_config, train_metrics
+
+from onelip.bench.report.evidence import read_evidence
+from onelip.bench.report.findings import findings
+from onelip.bench.report.result_tables import result_tables
+from onelip.bench.report.summaries import all_settings, chosen_models
+from onelip.bench.study.options import StudyOptions
+from onelip.bench.study.plan import plan
+from onelip.bench.study.plan_file import add_to_study
+from onelip.bench.study.training import TrainJob
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_data.install(monkeypatch.setattr)
+
+
+def _planned(study: Path, **changes: Any) -> list[TrainJob]:
+    small: dict[str, Any] = {"methods": ("aol", "soc"), "sizes": (), "width": 4, "datasets": ("tiny",)}
+    options = StudyOptions(**{**small, "budgets": ("1m",), "batch_size": 32, "measure": "none", **changes})
+    jobs = plan(options)
+    add_to_study(study, [options], jobs)
+    return [job for job in jobs if isinstance(job, TrainJob)]
+
+
+def test_planned_trainings_without_a_record_are_named(tmp_path: Path) -> None:
+    first, second = _planned(tmp_path)
+    finish(tmp_path / "runs", "train", first.config.__dict__, train_metrics(0.1, 0.2, 60.0))
+    evidence = read_evidence(tmp_path)
+    assert [(row.run, row.status, row.reason) for row in evidence.trouble] == [
+        (second.name, "not run", "planned, not begun")
+    ]
+    notes = "Learning rate and weight decay are the defaults: no search was made."
+    assert evidence.notes == (notes,)
+    assert findings(evidence, [])[-1] == notes
+
+
+def test_trials_of_a_search_are_not_the_planned_training(tmp_path: Path) -> None:
+    """They have the same budget and seed, but no test results; the winner gets them and then is the training."""
+    (job,) = _planned(tmp_path, methods=("soc",), search_runs=2)
+    assert job.search is not None
+    trials = tmp_path / job.search.trials
+    metrics = train_metrics(0.1, 0.2, 60.0)
+    only_validated = {name: value for name, value in metrics.items() if not name.startswith("test_")}
+    finish(trials, "train", job.config.__dict__, only_validated)
+    assert [row.status for row in read_evidence(tmp_path).trouble] == ["not run"]
+    finish(trials, "train", {**job.config.__dict__, "lr": 0.01}, metrics)
+    assert read_evidence(tmp_path).trouble == ()
+
+
+def test_trials_with_a_budget_of_their_own_are_no_row_of_results(tmp_path: Path) -> None:
+    metrics = train_metrics(0.5, 0.6, 60.0)
+    finish(tmp_path, "train", train_config("aol", "XS", "cifar10", "10m"), metrics)
+    only_validated = {name: value for name, value in metrics.items() if not name.startswith("test_")}
+    finish(tmp_path, "train", train_config("aol", "XS", "cifar10", "1m"), only_validated)
+    settings = all_settings(read_evidence(tmp_path).training)
+    accuracy, full = result_tables(chosen_models(settings), settings)
+    assert [row[0].text for row in accuracy.rows] == ["10m"]
+    assert [row[3].text for row in full.rows] == ["1m", "10m"]
+
+
+def test_the_time_of_a_search_is_that_of_its_trials(tmp_path: Path) -> None:
+    from onelip.bench.report.findings import facts
+
+    finish(tmp_path, "train", train_config("aol", "XS", "cifar10", "1h"), {}, seconds=3600.0)
+    finish(tmp_path, "search", {"method": "aol"}, {"lr": 0.1}, seconds=3600.0)
+    assert dict(facts(read_evidence(tmp_path)))["computing time"] == "1.0 h"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"jobs": 3}'])
+def test_a_damaged_plan_is_named_and_costs_nothing_else(tmp_path: Path, content: str) -> None:
+    finish(tmp_path / "runs", "train", train_config("aol", "XS", "cifar10", "1m"), train_metrics(0.5, 0.6, 60.0))
+    (tmp_path / "study.json").write_text(content)
+    evidence = read_evidence(tmp_path)
+    assert len(evidence.training) == 1
+    assert len(evidence.problems) == 1
+    assert "study.json" in evidence.problems[0]

@@ -1,0 +1,214 @@
+"""Runs that are stopped: by `kill -9`, by a full disk, by a damaged checkpoint; and that go on afterwards."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import tiny_data
+import torch
+
+from onelip.atomic_files import WriteError
+from onelip.bench.cli import run as run_command
+from onelip.bench.runs import RunStatus, StoredRun, load_checkpoint, read_record, run_name
+from onelip.bench.runs.durations import TrainingClock
+from onelip.bench.training import TrainOptions, train
+from onelip.bench.training.config import TrainConfig
+from onelip.bench.training.journal import read_log
+from onelip.bench.training.session import Session
+from onelip.errors import InvalidInputError
+
+# CPL has buffers that change in training, EMA a second set of weights: everything that a checkpoint has to hold.
+COMMAND = (
+    "train --method cpl --width 4 --dataset tiny --batch-size 32 --lr 0.05 --epochs 4 --ema-decay 0.9 "
+    "--checkpoint-every 0.001s --skip-test --quiet"
+)
+CONFIG: dict[str, Any] = {"method": "cpl", "width": 4, "dataset": "tiny", "batch_size": 32, "lr": 0.05, "epochs": 4}
+CONFIG |= {"ema_decay": 0.9}
+OFTEN = TrainOptions(checkpoint_seconds=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_data.install(monkeypatch.setattr)
+
+
+def _folder(runs_dir: Path, config: TrainConfig) -> Path:
+    return runs_dir / run_name("train", config, config.seed)
+
+
+def _assert_same_weights(first: Path, second: Path) -> None:
+    ours, theirs = (safetensors.torch.load_file(folder / "model.safetensors") for folder in (first, second))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)  # bit by bit
+
+
+def _steps_saved(folder: Path) -> int:
+    if not (folder / "record.json").exists():
+        return 0
+    checkpoint = load_checkpoint(folder)
+    return 0 if checkpoint is None else checkpoint.meta["plan"]["steps"]
+
+
+def test_killed_runs_end_with_the_same_weights(tmp_path: Path) -> None:
+    config = TrainConfig(**CONFIG)
+    uninterrupted = train(config, tmp_path / "whole")
+    folder = _folder(tmp_path / "parts", config)
+    for kill_after in (7, 23):  # in the first and in the third epoch of 9 steps
+        process = subprocess.Popen(
+            [sys.executable, tiny_data.__file__, *COMMAND.split(), "--runs-dir", str(tmp_path / "parts")]
+        )
+        while _steps_saved(folder) < kill_after:
+            assert process.poll() is None, "ended before it could be killed"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert StoredRun(folder, read_record(folder)).status is RunStatus.INTERRUPTED
+    saved = _steps_saved(folder)
+    assert 23 <= saved < 36
+    resumed = train(config, tmp_path / "parts")
+    assert resumed.status is RunStatus.FINISHED
+    _assert_same_weights(_folder(tmp_path / "whole", config), folder)
+    logs = [read_log(runs) for runs in (_folder(tmp_path / "whole", config), folder)]
+    timeless = [[{k: v for k, v in entry.items() if "second" not in k} for entry in log] for log in logs]
+    assert timeless[0] == timeless[1]
+    assert uninterrupted.metrics["validation_loss"] == resumed.metrics["validation_loss"]
+
+
+class _Stopped(BaseException):
+    """As sudden as a kill, for tests within one process."""
+
+
+def _train_until(step: int, config: TrainConfig, runs_dir: Path) -> None:
+    original, count = Session.step, [0]
+
+    def stopping(self: Session, *args: Any) -> float:
+        count[0] += 1
+        if count[0] > step:
+            raise _Stopped
+        return original(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "step", stopping)
+        with pytest.raises(_Stopped):
+            train(config, runs_dir, OFTEN)
+
+
+@pytest.mark.parametrize("step", [1, 9, 10])
+@pytest.mark.parametrize("method", ["cayley", "sandwich"])
+def test_resuming_anywhere(tmp_path: Path, method: str, step: int) -> None:
+    config = TrainConfig(method=method, width=4, dataset="tiny", batch_size=32, epochs=2)
+    train(config, tmp_path / "whole")
+    _train_until(step, config, tmp_path / "parts")
+    assert _steps_saved(_folder(tmp_path / "parts", config)) == step
+    train(config, tmp_path / "parts", OFTEN)
+    whole, parts = (_folder(tmp_path / part, config) for part in ("whole", "parts"))
+    _assert_same_weights(whole, parts)
+    assert [entry["step"] for entry in read_log(parts)] == [9, 18]
+
+
+def test_time_already_used_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TrainConfig(method="aol", width=4, dataset="tiny", batch_size=32, budget="3s")
+    _train_until(15, config, tmp_path)
+    used = load_checkpoint(_folder(tmp_path, config)).meta["train_seconds"]  # type: ignore[union-attr]
+    assert 0 < used < 3
+    starts: list[float] = []
+
+    class Recording(TrainingClock):
+        def __init__(self, used: float = 0.0, **options: Any) -> None:
+            starts.append(used)
+            super().__init__(used, **options)
+
+    monkeypatch.setattr("onelip.bench.training.loop.TrainingClock", Recording)
+    record = train(config, tmp_path)
+    assert starts == [used]
+    assert record.metrics["steps"] > 15
+    assert record.seconds > record.metrics["train_seconds"]
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    config = TrainConfig(**CONFIG)
+    _train_until(3, config, tmp_path)
+    path = _folder(tmp_path, config) / "checkpoint.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InvalidInputError, match="damaged, the checksum is wrong; delete it"):
+        train(config, tmp_path)
+    assert read_record(path.parent).status is RunStatus.FAILED
+    path.unlink()
+    assert train(config, tmp_path).status is RunStatus.FINISHED
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = TrainConfig(**CONFIG)
+    train(config, tmp_path / "whole")
+    folder = _folder(tmp_path / "runs", config)
+    original, count = os.fsync, [0]
+
+    def full(descriptor: int) -> None:
+        count[0] += 1
+        if count[0] > 50:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(descriptor)
+
+    arguments = [*COMMAND.split(), "--runs-dir", str(tmp_path / "runs")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert run_command(arguments) == 2
+    assert "No space left on device; free some space" in capsys.readouterr().err
+    assert 0 < _steps_saved(folder) < 36
+    assert run_command(arguments) == 0
+    _assert_same_weights(folder, _folder(tmp_path / "whole", config))
+
+
+def test_a_really_full_disk(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(disk)]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    config = TrainConfig(**CONFIG)
+    try:
+        with pytest.raises(WriteError, match="No space left on device"):
+            train(config, disk, OFTEN)
+        subprocess.run([*mount[:4], "remount,size=8m", *mount[5:]], check=True)
+        assert train(config, disk, OFTEN).status is RunStatus.FINISHED
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_two_processes_cannot_train_one_run(tmp_path: Path) -> None:
+    config = TrainConfig(**CONFIG)
+
+    def second(fraction: float, metrics: Any) -> None:
+        with pytest.raises(InvalidInputError, match="another process writes this run"):
+            train(config, tmp_path)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path, TrainOptions(on_validation=second))
+    assert read_record(_folder(tmp_path, config)).status is RunStatus.INTERRUPTED
+
+
+def test_the_average_is_restored(tmp_path: Path) -> None:
+    from onelip.bench.training.distributed import Ranks
+
+    ranks = Ranks(0, 1, torch.device("cpu"))
+    first, second = (Session(TrainConfig(**CONFIG, seed=seed), ranks) for seed in (0, 1))
+    batch = next(iter(first.stream))
+    first.step(*batch, 0.3, 45)
+    second.restore(first.state(), 1)
+    assert second.average is not None
+    assert first.average is not None
+    for ours, theirs in zip(second.average.parameters(), first.average.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert not torch.equal(next(first.average.parameters()), next(first.model.parameters()))

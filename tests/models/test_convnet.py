@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onelip.errors import InvalidInputError
+from onelip.layers import FirstChannels, LipschitzConv2d, LipschitzLinear, MaxMin, list_methods
+from onelip.models import ACTIVATIONS, ConvNet, create
+from onelip.models.config import ConvNetConfig
+
+METHODS = [method.key for method in list_methods()]
+
+
+def millions(name: str) -> float:
+    with torch.device("meta"):
+        model = create(name)
+    assert all(parameter.is_meta for parameter in model.parameters())
+    return round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 2)
+
+
+@pytest.mark.parametrize(
+    ("data_set", "expected"),
+    [
+        ("cifar10", [1.57, 6.28, 25.12, 100.46]),
+        ("cifar100", [1.57, 6.28, 25.12, 100.46]),
+        ("tiny-imagenet", [1.58, 6.29, 25.16, 100.63]),
+    ],
+)
+def test_parameter_counts_are_the_papers(data_set: str, expected: list[float]) -> None:
+    assert [millions(f"{data_set}-{size}-aol") for size in ("xs", "s", "m", "l")] == expected
+
+
+def test_parameter_counts_of_the_exceptions() -> None:
+    """The paper's remark: k c^2 per convolution for BCOP, about twice as many for Sandwich."""
+    w = 16
+    blocks = sum((w << block) ** 2 for block in range(4))
+    matrices = w**2 + 5 * 3 * blocks + 5 * (16 * w) ** 2 + (32 * w) ** 2
+    biases = w + 5 * sum(w << block for block in range(5)) + 32 * w
+    assert millions("cifar10-xs-bcop") == round((matrices + biases) / 1e6, 2)
+    assert 1.9 <= millions("cifar10-xs-sandwich") / millions("cifar10-xs-aol") <= 2.1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_in_the_papers_range(method: str) -> None:
+    """XS has one to two million parameters, but for the two exceptions of the remark."""
+    lowest, highest = {"bcop": (0.5, 1), "sandwich": (3, 4)}.get(method, (1, 2))
+    assert lowest < millions(f"cifar10-xs-{method}") < highest
+
+
+@pytest.mark.parametrize(("size", "sides", "last"), [(32, [16, 8, 4, 2, 1], 512), (64, [32, 16, 8, 4, 2, 1], 512)])
+def test_output_sizes_are_those_of_the_table(size: int, sides: list[int], last: int) -> None:
+    model = ConvNet("standard", "XS", 10, size)
+    width = 16 * 32 // size
+    x = torch.randn(1, 3, size, size)
+    shapes = {}
+    for name, module in model.named_children():
+        x = module(x)
+        shapes[name] = tuple(x.shape[1:])
+    assert shapes["pad"] == shapes["stem"] == shapes["stem_activation"] == (width, size, size)
+    blocks = [shape for name, shape in shapes.items() if name.startswith("block")]
+    assert blocks == [(width << (i + 1), side, side) for i, side in enumerate(sides)]
+    assert (shapes["flatten"], shapes["linear"], shapes["scores"]) == ((last,), (last,), (10,))
+
+
+@pytest.mark.parametrize("kernel_size", [1, 3, 5])
+def test_kernel_sizes(kernel_size: int) -> None:
+    model = ConvNet("standard", None, 10, 16, kernel_size, width=4)
+    sides = {name: m.kernel_size[0] for name, m in model.named_modules() if isinstance(m, LipschitzConv2d)}
+    assert sides.pop("stem") == 1
+    assert {side for name, side in sides.items() if name.startswith("block4")} == {1}
+    assert {side for name, side in sides.items() if not name.startswith("block4")} == {kernel_size}
+    assert len(sides) == 20
+
+
+def plain_forward(model: ConvNet, x: Tensor) -> Tensor:
+    """The table written with functions of torch, for `standard` and MaxMin."""
+
+    def max_min(x: Tensor) -> Tensor:
+        first, second = x.chunk(2, 1)
+        return torch.cat([torch.maximum(first, second), torch.minimum(first, second)], 1)
+
+    weights = list(model.parameters())
+    x = torch.cat([x, x.new_zeros(len(x), model.config.channels - x.shape[1], *x.shape[2:])], 1)
+    x = max_min(F.conv2d(x, weights.pop(0), weights.pop(0)))
+    while x.shape[-1] > 1:
+        for _ in range(5):
+            pad = weights[0].shape[-1] // 2
+            x = F.conv2d(F.pad(x, (pad,) * 4, mode="circular"), weights.pop(0), weights.pop(0))
+            x = max_min(x)
+        x = F.pixel_unshuffle(x[:, : x.shape[1] // 2], 2)
+    return F.linear(x.flatten(1), weights.pop(0), weights.pop(0))[:, : model.config.num_classes]
+
+
+def test_forward_equals_the_table_written_out() -> None:
+    torch.manual_seed(0)
+    model = ConvNet("standard", None, 7, 16, width=4, dtype=torch.float64, init="normal")
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    x = torch.randn(3, 3, 16, 16, dtype=torch.float64)
+    torch.testing.assert_close(model(x), plain_forward(model, x))
+
+
+@pytest.mark.parametrize("method", [method.key for method in list_methods() if method.guarantee != "none"])
+@pytest.mark.parametrize("activation", ["maxmin", "householder"])
+def test_whole_network_is_1_lipschitz(method: str, activation: str) -> None:
+    torch.manual_seed(0)
+    model = ConvNet(method, None, 5, 8, width=4, activation=activation, dtype=torch.float64)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.5)
+    model.eval()
+    for scale in (0.1, 10.0):
+        x = scale * torch.randn(1, 3, 8, 8, dtype=torch.float64)
+        jacobian = torch.autograd.functional.jacobian(model, x).reshape(5, -1)
+        assert torch.linalg.matrix_norm(jacobian, 2) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations(activation: str) -> None:
+    model = ConvNet("aol", None, 5, 8, width=4, activation=activation, dtype=torch.float64)
+    assert model(torch.randn(2, 3, 8, 8, dtype=torch.float64)).shape == (2, 5)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+
+
+def test_options_reach_the_layers() -> None:
+    model = ConvNet("aol", None, 5, 8, 5, in_channels=1, width=4, padding_mode="zeros", init="uniform")
+    convs = [module for module in model.modules() if isinstance(module, LipschitzConv2d)]
+    assert {conv.padding_mode for conv in convs} == {"zeros"}
+    assert {layer.init for layer in model.modules() if isinstance(layer, LipschitzConv2d | LipschitzLinear)} == {
+        "uniform"
+    }
+    assert model.input_shape == (1, 8, 8)
+    assert model(torch.randn(2, 1, 8, 8)).shape == (2, 5)
+
+
+def test_a_config_rebuilds_its_network() -> None:
+    model = ConvNet("AOL", "xs", 10, activation="abs", device="meta")
+    values = json.loads(json.dumps(asdict(model.config)))
+    config = ConvNetConfig(**values)
+    assert config == model.config
+    assert (config.method, config.size) == ("aol", "XS")
+    again = ConvNet.from_config(config, device="meta")
+    assert [(n, p.shape) for n, p in again.named_parameters()] == [(n, p.shape) for n, p in model.named_parameters()]
+    assert repr(again) == repr(model)
+
+
+def test_copies_and_slices() -> None:
+    model = ConvNet("aol", None, 5, 8, width=4)
+    x = torch.randn(1, 3, 8, 8)
+    clone = copy.deepcopy(model)
+    assert clone.config == model.config
+    assert torch.equal(clone(x), model(x))
+    body = model[:-2]
+    assert type(body) is nn.Sequential
+    assert torch.equal(model[-1](model[-2](body(x))), model(x))
+    assert isinstance(model[-1], FirstChannels)
+    assert isinstance(model.stem_activation, MaxMin)
+
+
+def test_training_step_reaches_every_parameter() -> None:
+    torch.manual_seed(0)
+    model = ConvNet("aol", None, 5, 8, width=4, init="orthogonal")
+    model(torch.randn(16, 3, 8, 8)).square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "size", "kernel_size"),
+    [("cifar10-XS-aol", 10, 32, 3), ("cifar100-s-soc", 100, 32, 3), ("tiny-imagenet-m-lot-1x1", 200, 64, 1)],
+)
+def test_names(name: str, classes: int, size: int, kernel_size: int) -> None:
+    with torch.device("meta"):
+        config = create(name).config
+    assert (config.num_classes, config.input_size, config.kernel_size) == (classes, size, kernel_size)
+    assert f"{config.size}-{config.method}".lower() in name.lower()
+
+
+@pytest.mark.parametrize(
+    "name", ["mnist-xs-aol", "cifar10-xl-aol", "cifar10-xs-gan", "cifar10-xs", "", "cifar10-xs-aol-3x3", "cifar10"]
+)
+def test_unknown_names(name: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        create(name)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(word in message for word in [repr(name), "cifar10, cifar100, tiny-imagenet", "xs, s, m, l", "aol, bcop"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "gan"}, "there is no method 'gan', use one of aol, "),
+        ({"size": "XXL"}, "size='XXL' is not known, use one of XS, S, M, L"),
+        ({"size": None}, "pass either a size or a width"),
+        ({"width": 8}, "pass either a size or a width"),
+        ({"size": None, "width": 5}, "a width of 5 is not supported, use an even number"),
+        ({"size": None, "width": 2}, "not below in_channels=3"),
+        ({"input_size": 48}, "input_size=48 is not supported, use a power of two of at least 8"),
+        ({"input_size": 4}, "input_size=4 is not supported"),
+        ({"input_size": 32.0}, "input_size=32.0 must be a positive integer"),
+        ({"input_size": 512}, "a width of 1 is not supported"),
+        ({"num_classes": 513}, "num_classes=513 is not supported, this network has 1 to 512 outputs"),
+        ({"num_classes": 0}, "num_classes=0 must be a positive integer"),
+        ({"kernel_size": 2}, "kernel_size=2 is not supported, use an odd number"),
+        ({"activation": "relu"}, "activation='relu' is not known, use one of maxmin, groupsort4, householder, abs"),
+        ({"padding_mode": "reflect"}, "padding_mode='reflect' is not supported"),
+        ({"init": "magic"}, "init='magic' is not known"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        ConvNet(**{"method": "aol", "size": "XS", "num_classes": 10, **options})
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
