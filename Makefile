@@ -5,10 +5,10 @@ STAMP := .venv/.installed
 OUT ?= study
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare bench docs test lint types imports unit
+.PHONY: help setup compare measure docs test test-all lint types imports unit
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(STAMP) ## create .venv with the tested versions
 
@@ -21,8 +21,8 @@ $(STAMP): pyproject.toml constraints.txt
 compare: $(STAMP) ## compare all main methods on embedded data: trained, certified, reported in under ten minutes
 	$(BIN)/onelip compare --out $(OUT)
 
-bench: $(STAMP) ## time and memory of every method against plain convolutions, on an otherwise idle machine
-	$(BIN)/onelip bench speed
+measure: $(STAMP) ## time of every method against plain convolutions, on an otherwise idle machine
+	$(BIN)/onelip measure time
 
 docs: $(STAMP) ## run the Python blocks of README.md, CONTRIBUTING.md and docs/
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/test_readme.py tests/test_registry.py tests/test_docs.py
@@ -40,4 +40,7 @@ imports: $(STAMP) ## import-linter: data flows one way
 	$(BIN)/lint-imports
 
 unit: $(STAMP) ## pytest with coverage, one worker per core
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow" --cov --cov-report=term
+
+test-all: lint types imports $(STAMP) ## make test, and the tests that train every method
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto

@@ -23,7 +23,6 @@ def no_network(*arguments: object, **options: object) -> NoReturn:
     raise OSError("a page of the documentation asked for the network")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if any(name == "python" for name, _ in blocks(p))], ids=lambda page: page.stem
 )

@@ -13,10 +13,9 @@ def main() -> None:
     """Entry point of the console script."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        sys.exit(
-            f'onelip: the command line needs the extra "bench" ({", ".join(missing)} not found): '
-            'pip install "onelip[bench]"'
-        )
+        needed = f'the command line needs the extra "bench" ({", ".join(missing)} not found)'
+        print(f'onelip: {needed}: pip install "onelip[bench]"', file=sys.stderr)
+        sys.exit(2)
     from onelip.bench.cli import main as run
 
     run()

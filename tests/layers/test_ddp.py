@@ -11,7 +11,6 @@ import torch
 from onelip.layers import list_methods
 
 
-@pytest.mark.slow
 def test_two_processes_agree_with_one(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(ddp_worker.run, args=(2, str(tmp_path)), nprocs=2)  # pyright: ignore[reportPrivateImportUsage]
     found = torch.load(tmp_path / "gradients.pt")
