@@ -11,7 +11,6 @@ from onelip.certification import certify, lipschitz_bound
 from onelip.layers import list_methods
 from onelip.models import ConvNet
 
-
 CLASSES, SIDE = 4, 8
 
 

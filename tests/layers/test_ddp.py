@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import ddp_worker
-import pytest
 import torch
 
 from onelip.layers import list_methods
