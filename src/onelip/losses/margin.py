@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onelip.errors import InvalidInputError
+from onelip.losses.checks import check_number, check_scores
+from onelip.protocol import RADII
 
-PAPER_RADIUS = 36 / 255
+PAPER_RADIUS = RADII[0]
 """Radius at which the comparison paper certifies; its networks are trained for twice that."""
 
 
@@ -25,15 +25,13 @@ class OffsetCrossEntropy(nn.Module):
 
     def __init__(self, offset: float = 2 * math.sqrt(2) * PAPER_RADIUS, temperature: float = 1 / 4) -> None:
         super().__init__()
-        if not (math.isfinite(offset) and offset >= 0):
-            raise InvalidInputError(f"OffsetCrossEntropy: offset={offset} must be a number of at least 0")
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise InvalidInputError(f"OffsetCrossEntropy: temperature={temperature} must be a number above 0")
+        check_number(self, "offset", offset)
+        check_number(self, "temperature", temperature, above=0.0)
         self.offset, self.temperature = offset, temperature
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Mean loss of scores (batch, classes) and integer labels (batch,)."""
-        _check_shapes(scores, labels)
+        check_scores(scores, labels)
         offsets = self.offset * F.one_hot(labels, scores.shape[1])
         return self.temperature * F.cross_entropy((scores - offsets) / self.temperature, labels)
 
@@ -51,13 +49,12 @@ class MultiMargin(nn.Module):
 
     def __init__(self, margin: float = 2 * math.sqrt(2) * PAPER_RADIUS) -> None:
         super().__init__()
-        if not (math.isfinite(margin) and margin > 0):
-            raise InvalidInputError(f"MultiMargin: margin={margin} must be a number above 0")
+        check_number(self, "margin", margin, above=0.0)
         self.margin = margin
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Mean loss of scores (batch, classes) and integer labels (batch,)."""
-        _check_shapes(scores, labels)
+        check_scores(scores, labels)
         lead = scores.gather(1, labels[:, None]) - scores
         others = 1 - F.one_hot(labels, scores.shape[1])
         return (F.relu(self.margin - lead) * others).sum(1).mean()
@@ -65,13 +62,3 @@ class MultiMargin(nn.Module):
     def extra_repr(self) -> str:
         """The argument."""
         return f"margin={self.margin}"
-
-
-def _check_shapes(scores: Tensor, labels: Tensor) -> None:
-    """Only what needs no look at the data: label values are checked by the operations that use them."""
-    if scores.dim() != 2 or labels.shape != scores.shape[:1]:
-        raise InvalidInputError(
-            f"expected scores (batch, classes) and labels (batch,), got {tuple(scores.shape)} and {tuple(labels.shape)}"
-        )
-    if labels.dtype != torch.int64:
-        raise InvalidInputError(f"labels must be class numbers of type torch.int64, got {labels.dtype}")

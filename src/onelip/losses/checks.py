@@ -1,0 +1,28 @@
+"""Checks of the arguments of losses that need no look at the data, and so no synchronisation with a GPU."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from onelip.errors import InvalidInputError
+
+
+def check_scores(scores: Tensor, labels: Tensor) -> None:
+    """Scores (batch, classes) and integer labels (batch,)."""
+    if scores.dim() != 2 or labels.shape != scores.shape[:1]:
+        raise InvalidInputError(
+            f"expected scores (batch, classes) and labels (batch,), got {tuple(scores.shape)} and {tuple(labels.shape)}"
+        )
+    if labels.dtype != torch.int64:
+        raise InvalidInputError(f"labels must be class numbers of type torch.int64, got {labels.dtype}")
+
+
+def check_number(loss: nn.Module, name: str, value: float, *, above: float | None = None, least: float = 0.0) -> None:
+    """A finite number above `above`, or of at least `least`."""
+    good = math.isfinite(value) and (value >= least if above is None else value > above)
+    if not good:
+        allowed = f"of at least {least:g}" if above is None else f"above {above:g}"
+        raise InvalidInputError(f"{type(loss).__name__}: {name}={value} must be a number {allowed}")
