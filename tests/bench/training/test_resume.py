@@ -18,9 +18,10 @@ import torch
 
 from onelip.atomic_files import WriteError
 from onelip.bench.cli import run as run_command
-from onelip.bench.runs import RunStatus, StoredRun, load_checkpoint, read_record, run_name
+from onelip.bench.data import Splits
+from onelip.bench.runs import Run, RunStatus, StoredRun, load_checkpoint, read_record, run_name
 from onelip.bench.runs.durations import TrainingClock
-from onelip.bench.training import TrainOptions, train
+from onelip.bench.training import LeftEarly, TrainOptions, train
 from onelip.bench.training.config import TrainConfig
 from onelip.bench.training.journal import read_log
 from onelip.bench.training.session import Session
@@ -113,6 +114,39 @@ def test_resuming_anywhere(tmp_path: Path, method: str, step: int) -> None:
     whole, parts = (_folder(tmp_path / part, config) for part in ("whole", "parts"))
     _assert_same_weights(whole, parts)
     assert [entry["step"] for entry in read_log(parts)] == [9, 18]
+
+
+def test_a_run_that_is_asked_to_stop_writes_a_checkpoint_first(tmp_path: Path) -> None:
+    config = TrainConfig(method="aol", width=4, dataset="tiny", batch_size=32, epochs=2)
+    train(config, tmp_path / "whole")
+    asked: list[bool] = []
+
+    def stop_requested() -> bool:
+        asked.append(True)
+        return len(asked) >= 5
+
+    folder = _folder(tmp_path / "parts", config)
+    with pytest.raises(LeftEarly):
+        train(config, tmp_path / "parts", TrainOptions(checkpoint_seconds=1e9, stop_requested=stop_requested))
+    assert _steps_saved(folder) == 5
+    assert read_record(folder).status is RunStatus.INTERRUPTED
+    train(config, tmp_path / "parts")
+    _assert_same_weights(_folder(tmp_path / "whole", config), folder)
+
+
+def test_a_finished_run_is_handed_over_with_its_network_and_data(tmp_path: Path) -> None:
+    """Once at the end of the training, and again by a later call, which reads both from the disk."""
+    config = TrainConfig(method="aol", width=4, dataset="tiny", batch_size=32, epochs=1)
+    scores: list[torch.Tensor] = []
+
+    def keep(run: Run, model: torch.nn.Module, splits: Splits) -> None:
+        with torch.no_grad():
+            scores.append(model(splits.test.images[:4] / 255))
+        run.update(metrics=run.record.metrics | {"calls": len(scores)})
+
+    train(config, tmp_path, TrainOptions(on_finished=keep))
+    assert train(config, tmp_path, TrainOptions(on_finished=keep)).metrics["calls"] == 2
+    torch.testing.assert_close(scores[0], scores[1])
 
 
 def test_time_already_used_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

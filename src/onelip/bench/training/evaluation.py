@@ -39,7 +39,7 @@ def evaluate_run(
     if not len(chosen):
         raise InvalidInputError(f"{folder}: the {split} split has no images")
     prefix = "test" if split == "test" else "proven_validation"
-    metrics = _proven_metrics(model, chosen, prefix, progress)
+    metrics = proven_metrics(model, chosen, prefix, progress)
     with start_run(folder.parent, KIND, record.config, record.seed) as run:
         return run.update(metrics=run.record.metrics | metrics)
 
@@ -54,7 +54,8 @@ def read_config(record: RunRecord, folder: Path) -> TrainConfig:
         raise InvalidInputError(f"{folder}: was made by another version of onelip ({error})") from error
 
 
-def _proven_metrics(model: nn.Module, split: DataSplit, prefix: str, progress: bool | None) -> dict[str, Any]:
+def proven_metrics(model: nn.Module, split: DataSplit, prefix: str, progress: bool | None) -> dict[str, Any]:
+    """Accuracy, certified accuracies and the bound that proves them, named as in a record."""
     proven = certified_accuracy(model, evaluation_batches(split, 250), list(RADII.values()), progress=progress)
     shares = {f"{prefix}_certified_accuracy_{name}": proven.certified[radius] for name, radius in RADII.items()}
     return {f"{prefix}_accuracy": proven.accuracy, **shares, f"{prefix}_lipschitz_bound": proven.lipschitz}

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from onelip.bench.data import Splits, load, make_splits
 from onelip.bench.runs import Run, RunRecord, RunStatus, load_checkpoint, read_record, run_name, start_run
 from onelip.bench.runs.checkpoint import CHECKPOINT_FILE
 from onelip.bench.runs.durations import TrainingClock
@@ -24,7 +26,7 @@ from onelip.bench.training.journal import Journal
 from onelip.bench.training.plans import Plan, StepPlan, TimePlan
 from onelip.bench.training.progress import ProgressDisplay
 from onelip.bench.training.session import DivergedError, Session, StopTraining
-from onelip.checkpoints import save_model
+from onelip.checkpoints import load_model, save_model
 from onelip.errors import InvalidInputError
 
 MODEL_FILE = "model.safetensors"
@@ -36,6 +38,11 @@ def _ignore(fraction: float, metrics: Mapping[str, float]) -> None:
     """The callback that does nothing."""
 
 
+def _never() -> bool:
+    """The callback that lets a run go on."""
+    return False
+
+
 @dataclass(frozen=True)
 class TrainOptions:
     """How to run, which does not change what is run.
@@ -45,12 +52,18 @@ class TrainOptions:
         checkpoint_seconds: wall-clock time between checkpoints.
         progress: whether to show progress on stderr.
         on_validation: called with the fraction of the run done and the metrics; `StopTraining` ends the run.
+        on_finished: called with a finished run, its network and the data, before the run is let go; results that
+            belong to the run are put into its record here, without opening it or reading the data a second time.
+        stop_requested: asked every few steps; once it says yes, a checkpoint is written and the run is left as
+            interrupted, to be continued by the same command.
     """
 
     device: str | None = None
     checkpoint_seconds: float = 60.0
     progress: bool = False
     on_validation: Callable[[float, Mapping[str, float]], None] = field(default=_ignore)
+    on_finished: Callable[[Run, nn.Module, Splits], None] | None = None
+    stop_requested: Callable[[], bool] = field(default=_never)
 
 
 def train(config: TrainConfig, runs_dir: Path, options: TrainOptions | None = None) -> RunRecord:
@@ -62,9 +75,25 @@ def train(config: TrainConfig, runs_dir: Path, options: TrainOptions | None = No
     options = options or TrainOptions()
     with joined_ranks(options.device) as ranks, _run_of_first(config, runs_dir, ranks) as run:
         folder = runs_dir / run_name(KIND, config, config.seed)
+        trained: Session | None = None
         if ranks.from_first(float(run is not None and run.record.status is RunStatus.RUNNING)):
-            _Training(config, folder, run, ranks, options).run_to_end()
+            training = _Training(config, folder, run, ranks, options)
+            training.run_to_end()
+            trained = training.session
+        if run is not None and options.on_finished is not None and run.record.status is RunStatus.FINISHED:
+            options.on_finished(run, *_network_and_data(config, folder, ranks, trained))
         return read_record(folder) if run is None else run.record
+
+
+def _network_and_data(
+    config: TrainConfig, folder: Path, ranks: Ranks, trained: Session | None
+) -> tuple[nn.Module, Splits]:
+    """Those of the session that has just ended, or of an earlier one."""
+    if trained is not None:
+        return trained.result.eval(), trained.splits
+    data = load(config.dataset, ranks.device)
+    model = load_model(model_path(folder)).to(ranks.device).eval()
+    return model, make_splits(data, config.validation_fraction, config.validation_seed)
 
 
 @contextlib.contextmanager
@@ -74,6 +103,13 @@ def _run_of_first(config: TrainConfig, runs_dir: Path, ranks: Ranks) -> Iterator
         return
     with start_run(runs_dir, KIND, config, config.seed) as run:
         yield run
+
+
+class LeftEarly(BaseException):
+    """A run was asked to stop, has written a checkpoint, and waits for the same command to continue it.
+
+    Like Ctrl-C it is no `Exception`: nothing has failed, and no handler of failures may take it for one.
+    """
 
 
 class _Training:
@@ -138,7 +174,8 @@ class _Training:
         for images, labels in self.session.stream:
             lr = self.session.step(images, labels, self.plan.fraction, self.plan.planned_steps)
             self.plan.step_done()
-            if self.ranks.device.type != "cuda" or self.plan.steps % _STEPS_PER_CHECK_ON_GPU == 0:
+            is_check = self.ranks.device.type != "cuda" or self.plan.steps % _STEPS_PER_CHECK_ON_GPU == 0
+            if is_check:
                 self.session.check_finite()
             self.progress.step(self.plan.fraction, lr)
             if self.run is not None and time.monotonic() - self.saved >= self.options.checkpoint_seconds:
@@ -146,6 +183,10 @@ class _Training:
                     self._save()
             if self.plan.finished:
                 return
+            if is_check and self.ranks.from_first(float(self.options.stop_requested())):
+                if self.run is not None:
+                    self._save()
+                raise LeftEarly("asked to stop; the same command continues")
 
     def _validate(self) -> None:
         """Evaluate and log; only the first process does, the others wait for it in their next step."""
