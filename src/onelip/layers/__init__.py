@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from onelip.errors import InvalidInputError
 from onelip.layers.activations import Abs, GroupSort, Householder, MaxMin
 from onelip.layers.base import LipschitzLayer
+from onelip.layers.centering import BatchCentering, BatchLipNorm, LayerCentering
 from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.pooling import L2NormPool2d, ScaledAdaptiveAvgPool2d, ScaledAvgPool2d
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
 
@@ -73,6 +75,8 @@ __all__ = [
     "Abs",
     "BCOPConv2d",
     "BCOPLinear",
+    "BatchCentering",
+    "BatchLipNorm",
     "BjorckConv2d",
     "BjorckLinear",
     "CPLConv2d",
@@ -85,8 +89,10 @@ __all__ = [
     "FirstChannels",
     "GroupSort",
     "Householder",
+    "L2NormPool2d",
     "LOTConv2d",
     "LOTLinear",
+    "LayerCentering",
     "LipschitzConv2d",
     "LipschitzLayer",
     "LipschitzLinear",
@@ -100,6 +106,8 @@ __all__ = [
     "SOCLinear",
     "SandwichConv2d",
     "SandwichLinear",
+    "ScaledAdaptiveAvgPool2d",
+    "ScaledAvgPool2d",
     "StandardConv2d",
     "StandardLinear",
     "ZeroChannelPad",

@@ -1,0 +1,128 @@
+"""Pooling that is 1-Lipschitz and wastes nothing: windows of n pixels that do not overlap, scaled by sqrt(n).
+
+The mean of n numbers has norm 1 / sqrt(n), so plain average pooling shrinks differences by that factor; sum / sqrt(n)
+has norm exactly 1. The Euclidean norm of a window is 1-Lipschitz by the triangle inequality.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onelip.errors import InvalidInputError
+from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, linear_bound, relative_bound
+from onelip.linalg.proven import SAFETY
+
+
+class ScaledAvgPool2d(nn.Module):
+    """sum of a k x k window / k: average pooling times k, a 1-Lipschitz map with norm exactly 1.
+
+    Windows lie side by side (stride k); the image must consist of whole windows.
+    """
+
+    def __init__(self, kernel_size: int | tuple[int, int]) -> None:
+        super().__init__()
+        self.kernel_size = _window(self, kernel_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, channels, height, width) to (batch, channels, height / k, width / k)."""
+        _check_whole(self, x.shape[-2:], self.kernel_size)
+        return F.avg_pool2d(x, self.kernel_size) * math.sqrt(math.prod(self.kernel_size))
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """Orthogonal rows: one window each."""
+        return _scaled_mean_bound(math.prod(self.kernel_size), input_shape)
+
+    def extra_repr(self) -> str:
+        """The argument."""
+        return f"kernel_size={self.kernel_size}"
+
+
+class ScaledAdaptiveAvgPool2d(nn.Module):
+    """`ScaledAvgPool2d` to a given output size, which has to divide the image; (1, 1) pools globally."""
+
+    def __init__(self, output_size: int | tuple[int, int] = 1) -> None:
+        super().__init__()
+        self.output_size = _window(self, output_size, "output_size")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, channels, height, width) to (batch, channels, *output_size)."""
+        window = self._window_of(x.shape[-2:])
+        return F.avg_pool2d(x, window) * math.sqrt(math.prod(window))
+
+    def _window_of(self, size: torch.Size | tuple[int, ...]) -> tuple[int, int]:
+        _check_whole(self, size, self.output_size)
+        return size[0] // self.output_size[0], size[1] // self.output_size[1]
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """Orthogonal rows: one window each."""
+        return _scaled_mean_bound(math.prod(self._window_of(input_shape[-2:])), input_shape)
+
+    def extra_repr(self) -> str:
+        """The argument."""
+        return f"output_size={self.output_size}"
+
+
+class L2NormPool2d(nn.Module):
+    """sqrt(sum of x^2 over a k x k window + eps): the norm of each window, made smooth at 0 by eps.
+
+    It is 1-Lipschitz for every eps >= 0: its gradient is the window divided by something no smaller than its norm.
+    """
+
+    def __init__(self, kernel_size: int | tuple[int, int], eps: float = 1e-6) -> None:
+        super().__init__()
+        self.kernel_size = _window(self, kernel_size)
+        if not 0 <= eps < math.inf:
+            raise InvalidInputError(f"L2NormPool2d: eps={eps} must be a number of at least 0")
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, channels, height, width) to (batch, channels, height / k, width / k)."""
+        _check_whole(self, x.shape[-2:], self.kernel_size)
+        # The sum as a mean times the number: avg_pool2d is the pooling that every backend has.
+        total = F.avg_pool2d(x.square(), self.kernel_size) * math.prod(self.kernel_size)
+        return (total + self.eps).sqrt()
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """All terms are positive: the relative error is that of the sum, halved by the root.
+
+        Squares that underflow are each off by the smallest normal number t, which a root turns into sqrt(n t).
+        """
+        window = math.prod(self.kernel_size)
+        outputs = math.prod(input_shape) // window
+        smooth = relative_bound(1.0, window + 6.0, outputs, offset=math.sqrt(self.eps * outputs) * SAFETY)
+        inner = smooth.rounding
+        assert inner is not None
+
+        def rounding(arithmetic: Arithmetic) -> RoundingError:
+            error = inner(arithmetic)
+            lost = math.sqrt(4 * window * arithmetic.tiny * outputs)
+            return RoundingError(error.slope, error.constant + lost)
+
+        return LayerBound(smooth.lipschitz, smooth.offset, rounding)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"kernel_size={self.kernel_size}, eps={self.eps}"
+
+
+def _scaled_mean_bound(window: int, input_shape: tuple[int, ...]) -> LayerBound:
+    return linear_bound(SAFETY, SAFETY, window + 3, math.prod(input_shape) // window)
+
+
+def _window(module: nn.Module, value: int | tuple[int, int], name: str = "kernel_size") -> tuple[int, int]:
+    numbers = (value, value) if isinstance(value, int) else tuple(value)
+    if len(numbers) != 2 or any(type(number) is not int or number < 1 for number in numbers):
+        raise InvalidInputError(f"{type(module).__name__}: {name}={value!r} must be one or two positive integers")
+    return numbers[0], numbers[1]
+
+
+def _check_whole(module: nn.Module, size: torch.Size | tuple[int, ...], parts: tuple[int, int]) -> None:
+    if size[0] % parts[0] or size[1] % parts[1]:
+        raise InvalidInputError(
+            f"{type(module).__name__}: an image of {size[0]} x {size[1]} does not divide by {parts[0]} x {parts[1]}; "
+            "pad or crop it first"
+        )
