@@ -12,3 +12,7 @@ class OnelipError(Exception):
 
 class InvalidInputError(OnelipError, ValueError):
     """An argument, a file or a name that cannot be used."""
+
+
+class UnknownLipschitzConstant(InvalidInputError):  # noqa: N818 - the name says what is missing
+    """A module for which no upper bound is known. It is never counted as 1."""

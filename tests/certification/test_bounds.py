@@ -19,12 +19,12 @@ from onelip.certification import (
     lipschitz_table,
 )
 from onelip.certification.double_precision import in_float64
-from onelip.certification.soc_layers import series_norm_bound, squared_modulus
 from onelip.errors import InvalidInputError
 from onelip.fusing import fuse
 from onelip.layers import MaxMin, create_conv, create_linear, list_methods
 from onelip.layers.aol import AOLConv2d, AOLLinear
 from onelip.layers.soc import SOCConv2d
+from onelip.linalg.exponential_series import series_norm_bound, squared_modulus
 from onelip.models import ConvNet
 
 METHODS = [method.key for method in list_methods()]

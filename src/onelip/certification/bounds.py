@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from onelip.certification.chain import chain_steps, evaluation_model
-from onelip.certification.registry import Shape, layer_bound
+from onelip.certification.registry import Shape
 from onelip.errors import InvalidInputError
-from onelip.layers.base import LipschitzLayer
-from onelip.linalg.fourier import Size
 from onelip.linalg.proven import SAFETY
 
 
@@ -45,25 +43,6 @@ def lipschitz_bound(model: nn.Module, input_shape: Sequence[int] | None = None) 
     """
     rows = lipschitz_table(model, input_shape)
     return rows[-1].product if rows else 1.0
-
-
-def layer_lipschitz_bound(layer: LipschitzLayer, input_size: Size | None) -> float:
-    """`LipschitzLayer.lipschitz_bound`: for images of this height and width, or for features where there are none."""
-    layer = _evaluation_layer(layer)
-    channels = getattr(layer, "in_channels", None)
-    if channels is None:
-        return layer_bound(layer, (int(getattr(layer, "in_features")),)).lipschitz  # noqa: B009 - not on the base class
-    if input_size is None:
-        raise InvalidInputError(
-            f"the bound of {type(layer).__name__} depends on the image: pass input_size=(height, width)"
-        )
-    return layer_bound(layer, (int(channels), int(input_size[0]), int(input_size[1]))).lipschitz
-
-
-def _evaluation_layer(layer: LipschitzLayer) -> LipschitzLayer:
-    evaluated = evaluation_model(layer)
-    assert isinstance(evaluated, LipschitzLayer)
-    return evaluated
 
 
 def product_bound(factors: Sequence[float]) -> float:

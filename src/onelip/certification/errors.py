@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, UnknownLipschitzConstant
 
-
-class UnknownLipschitzConstant(InvalidInputError):  # noqa: N818 - the name says what is missing
-    """A module for which no upper bound is known. It is never counted as 1."""
+__all__ = ["BrokenCertificateError", "UnknownLipschitzConstant", "UnknownRoundingError"]
 
 
 class UnknownRoundingError(InvalidInputError):

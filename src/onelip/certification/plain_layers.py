@@ -1,4 +1,4 @@
-"""Bounds of torch's own modules: activations, pooling, reshaping, normalisation and residual blocks."""
+"""Bounds of torch's own modules, and of normalisation and residual blocks."""
 
 from __future__ import annotations
 
@@ -8,25 +8,18 @@ import torch
 from torch import nn
 
 from onelip.certification.chain import chain_bound
-from onelip.certification.convolution_layers import bias_norm, convolution_bound
 from onelip.certification.modules import Normalise, Residual
 from onelip.certification.registry import Shape, bound_for, unknown
-from onelip.layers.activations import Abs, GroupSort, Householder, MaxMin
-from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound, added_to_input, exact_bound, linear_bound, relative_bound
+from onelip.linalg.linear_bounds import bias_norm, convolution_bound, matrix_bound
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import Convolution
 
 _LIBRARY_ULPS = 16.0
 """Units of roundoff within which exponentials and hyperbolic functions are assumed to be computed."""
 
-_HOUSEHOLDER_ULPS = 64.0
-"""A reflection is two products and a sum per entry, with cosines and sines; where rounding decides on the wrong
-side of the line, the point is within a few roundoffs of it, and reflecting it or not is the same to twice that."""
 
-
-@bound_for(Abs, GroupSort, MaxMin, FirstChannels, ZeroChannelPad, ZeroSpatialPad)
 @bound_for(nn.Identity, nn.Flatten, nn.Unflatten, nn.PixelUnshuffle, nn.PixelShuffle, nn.ChannelShuffle)
 @bound_for(nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.ZeroPad2d)
 def _exact(module: nn.Module, shape: Shape) -> LayerBound:
@@ -37,16 +30,38 @@ def _exact(module: nn.Module, shape: Shape) -> LayerBound:
     return LayerBound(1.0, offset, exact_bound().rounding)
 
 
+@bound_for(nn.Conv2d, methods=("forward", "_conv_forward"))
+def _conv(module: nn.Conv2d, shape: Shape) -> LayerBound:
+    stride, dilation = _pair(module.stride), _pair(module.dilation)
+    convolution = Convolution(
+        module.weight, stride, dilation, _conv_padding(module), module.padding_mode, module.groups
+    )
+    return convolution_bound(convolution, (shape[-2], shape[-1]), module.bias)
+
+
+def _conv_padding(module: nn.Conv2d) -> tuple[Size, Size]:
+    """(before, after) for rows and columns; "same" puts the odd pixel of an even kernel after the image."""
+    if module.padding == "valid":
+        return (0, 0), (0, 0)
+    if module.padding == "same":
+        total = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]
+        rows, columns = ((t // 2, t - t // 2) for t in total)
+        return rows, columns
+    assert not isinstance(module.padding, str)
+    rows, columns = _pair(module.padding)
+    return (rows, rows), (columns, columns)
+
+
+@bound_for(nn.Linear)
+def _linear(module: nn.Linear, shape: Shape) -> LayerBound:
+    return matrix_bound(module.weight, module.bias, math.prod(shape[:-1]))
+
+
 @bound_for(nn.Dropout, nn.Dropout2d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 def _dropout(module: nn.Dropout, shape: Shape) -> LayerBound:
     if module.training:
         raise unknown(module, "", "dropout is random in training mode; certificates speak of evaluation mode")
     return exact_bound()
-
-
-@bound_for(Householder)
-def _householder(module: Householder, shape: Shape) -> LayerBound:
-    return relative_bound(1.0, _HOUSEHOLDER_ULPS, math.prod(shape))
 
 
 @bound_for(nn.LeakyReLU)

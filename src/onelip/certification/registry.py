@@ -1,8 +1,7 @@
-"""Which modules a bound is known for: functions registered by class, checked before they are believed.
+"""Which modules a bound is known for: those with a `bound` of their own, and torch's, by functions registered by class.
 
 A bound belongs to what a class *computes*. It is used for a subclass only while the methods that compute are
-inherited, and never for a module with forward hooks, which may change anything. Thus a new method whose layers
-derive from one of the families gets its bound by itself, and a subclass that computes something else gets an error.
+inherited, and never for a module with forward hooks, which may change anything.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import torch
 from torch import nn
 
 from onelip.certification.errors import UnknownLipschitzConstant
-from onelip.layers.base import LipschitzLayer
+from onelip.layers.bounded import BoundedModule, replaced_method
 from onelip.linalg.layer_bound import LayerBound, relative_bound
 
 Shape = tuple[int, ...]
@@ -47,6 +46,11 @@ def layer_bound(module: nn.Module, input_shape: Shape, path: str = "") -> LayerB
     check_no_hooks(module, path)
     if _declares(module, path):
         return _declared_bound(module, input_shape)
+    if isinstance(module, BoundedModule):
+        name = replaced_method(module)
+        if name is not None:
+            raise unknown(module, path, f"it replaces `{name}`, of which its inherited `bound` does not speak")
+        return module.bound(input_shape)
     for cls in type(module).__mro__:
         family = _FAMILIES.get(cls)
         if family is not None:
@@ -79,9 +83,7 @@ def _check_inherited(module: nn.Module, cls: type[nn.Module], methods: tuple[str
 
 def _declares(module: nn.Module, path: str) -> bool:
     """Whether a user's class declares its constant. A subclass that computes something else must declare anew."""
-    if isinstance(module, LipschitzLayer):
-        return type(module).lipschitz_bound is not LipschitzLayer.lipschitz_bound
-    names = ("lipschitz_constant", "lipschitz_bound")
+    names = ("lipschitz_constant",) if isinstance(module, BoundedModule) else ("lipschitz_constant", "lipschitz_bound")
     if not any(hasattr(module, name) for name in names):
         return False
     if any(name in vars(module) for name in names):
@@ -95,12 +97,10 @@ def _declares(module: nn.Module, path: str) -> bool:
 
 def _declared_bound(module: Any, input_shape: Shape) -> LayerBound:
     """A user's declaration: the constant is believed, rounding is known only where `rounding_error` is declared too."""
-    if isinstance(module, LipschitzLayer):
-        constant = float(module.lipschitz_bound((input_shape[-2], input_shape[-1]) if len(input_shape) == 3 else None))
-    elif hasattr(module, "lipschitz_bound"):
-        constant = float(module.lipschitz_bound(input_shape))
-    else:
+    if hasattr(module, "lipschitz_constant"):
         constant = float(module.lipschitz_constant)
+    else:
+        constant = float(module.lipschitz_bound(input_shape))
     if not constant >= 0:
         raise unknown(module, "", f"it declares {constant}, which is no bound")
     at_zero = output_at_zero(module, input_shape)

@@ -7,23 +7,26 @@ Where they are differentiable, their Jacobians are orthogonal: permutations (Max
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
+from onelip.layers.bounded import BoundedModule, check_keeps_samples_apart
+from onelip.linalg.layer_bound import LayerBound, exact_bound, relative_bound
 from onelip.linalg.tracing import is_traced
 
+_REFLECTION_ULPS = 64.0
+"""Units of roundoff within which a reflection is computed."""
 
-class MaxMin(nn.Module):
+
+class MaxMin(BoundedModule):
     """(x_j, x_{j+c/2}) -> (max, min) along `dim`: the first half of the c outputs are maxima, the rest minima.
 
     Anil, Lucas, Grosse: "Sorting out Lipschitz function approximation" (2019). Where a pair is equal, its
     gradient passes straight through: a permutation, as everywhere else. Any number of derivatives can be taken.
     """
-
-    lipschitz_constant: ClassVar[float] = 1.0
 
     def __init__(self, dim: int = 1) -> None:
         super().__init__()
@@ -35,6 +38,11 @@ class MaxMin(nn.Module):
         if is_traced():
             return _max_min(x, self.dim)
         return _MaxMinFunction.apply(x, self.dim)  # pyright: ignore[reportReturnType]
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """Entries are sorted in pairs: constant 1, and nothing is rounded."""
+        check_keeps_samples_apart(self, self.dim, input_shape)
+        return exact_bound()
 
     def extra_repr(self) -> str:
         """The argument."""
@@ -101,14 +109,12 @@ class _SwapFunction(torch.autograd.Function):
         return _SwapFunction.apply(grad_outputs[0], keep, ctx.dim), None, None
 
 
-class GroupSort(nn.Module):
+class GroupSort(BoundedModule):
     """Sort groups of `group_size` channels in descending order: the m-th largest of all groups, then the next.
 
     With n groups, group j holds the channels j, j + n, j + 2n, ..., so that group_size=2 is MaxMin. Anil,
     Lucas, Grosse: "Sorting out Lipschitz function approximation" (2019).
     """
-
-    lipschitz_constant: ClassVar[float] = 1.0
 
     def __init__(self, group_size: int, dim: int = 1) -> None:
         super().__init__()
@@ -123,12 +129,17 @@ class GroupSort(nn.Module):
         groups = x.unflatten(dim, (self.group_size, x.shape[dim] // self.group_size))
         return torch.sort(groups, dim=dim, descending=True).values.flatten(dim, dim + 1)
 
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """Entries are sorted in groups: constant 1, and nothing is rounded."""
+        check_keeps_samples_apart(self, self.dim, input_shape)
+        return exact_bound()
+
     def extra_repr(self) -> str:
         """The arguments."""
         return f"{self.group_size}, dim={self.dim}"
 
 
-class Householder(nn.Module):
+class Householder(BoundedModule):
     """Reflect the pair (x_j, x_{j+c/2}) if it lies on one side of a learned line through 0.
 
     With an angle t for each pair, the line is spanned by (cos t/2, sin t/2):
@@ -139,8 +150,6 @@ class Householder(nn.Module):
     Points of the line are their own reflections, so the map is continuous. t = pi/2, the start, is MaxMin.
     Singla, Singla, Feizi: "Improved deterministic l2 robustness on CIFAR-10 and CIFAR-100" (2022).
     """
-
-    lipschitz_constant: ClassVar[float] = 1.0
 
     def __init__(
         self,
@@ -176,19 +185,30 @@ class Householder(nn.Module):
         # Lower-precision inputs are reflected in the precision of the angles, then rounded once.
         return torch.cat([out_first, out_second], self.dim).to(x.dtype)
 
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """Constant 1. A reflection is two products and a sum per entry, with cosines and sines.
+
+        Where rounding decides on the wrong side of the line, the point is within a few roundoffs of it, and reflecting
+        it or not is the same to twice that.
+        """
+        check_keeps_samples_apart(self, self.dim, input_shape)
+        return relative_bound(1.0, _REFLECTION_ULPS, math.prod(input_shape))
+
     def extra_repr(self) -> str:
         """The arguments."""
         return f"{self.channels}, dim={self.dim}"
 
 
-class Abs(nn.Module):
+class Abs(BoundedModule):
     """x -> |x|."""
-
-    lipschitz_constant: ClassVar[float] = 1.0
 
     def forward(self, x: Tensor) -> Tensor:
         """The absolute value of every entry."""
         return x.abs()
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """Entries are negated or kept: constant 1, and nothing is rounded."""
+        return exact_bound()
 
 
 def _check_groups(module: nn.Module, x: Tensor, dim: int, group_size: int) -> None:

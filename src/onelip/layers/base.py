@@ -8,14 +8,15 @@ parameters to the output. In evaluation mode the transformed parameters are kept
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
+from onelip.layers.bounded import BoundedModule
 from onelip.linalg.fourier import Size
 
 Transformed = dict[str, Tensor]
@@ -35,10 +36,10 @@ class _CacheEntry(NamedTuple):
         return self.stamp == _stamp(self.tensors)
 
 
-class LipschitzLayer(nn.Module, ABC):
+class LipschitzLayer(BoundedModule):
     """A layer whose Lipschitz constant is at most 1 for every value of its parameters.
 
-    A method implements `transform_tensors` and `apply_to`; caching, precision and fusing build on these.
+    A method implements `transform_tensors`, `apply_to` and `bound`; caching, precision and fusing build on these.
     (`nn.Module.apply` already means something else in torch, hence the name `apply_to`.)
     """
 
@@ -75,11 +76,9 @@ class LipschitzLayer(nn.Module, ABC):
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """Plain modules with the same outputs and no parameter transformation, detached from this layer."""
 
+    @abstractmethod
     def lipschitz_bound(self, input_size: Size | None = None) -> float:
         """Proven upper bound of this layer's Lipschitz constant in evaluation mode, rounding included."""
-        from onelip.certification import layer_lipschitz_bound  # certification builds on the layers
-
-        return layer_lipschitz_bound(self, input_size)
 
     def tensors_to_transform(self) -> dict[str, Tensor]:
         """All parameters and buffers but the bias, which the input transformation adds as it is."""
@@ -152,6 +151,21 @@ class LipschitzLayer(nn.Module, ABC):
                 self._cache.pop(next(iter(self._cache)))
             self._cache[key] = entry
         return entry.transformed
+
+    def deployed(self, input_size: Size | None = None) -> Transformed:
+        """The transformed parameters of evaluation, whatever the mode: training may estimate what evaluation proves."""
+        if not self.training:
+            return self.transformed(input_size)
+        with self._evaluating(), torch.no_grad():
+            return self.transform(input_size)
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        was_training, self.training = self.training, False
+        try:
+            yield
+        finally:
+            self.training = was_training
 
     def _is_cacheable(self) -> bool:
         # functional_call and torch.func put other tensors in the place of parameters: those want gradients.

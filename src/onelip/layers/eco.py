@@ -10,6 +10,7 @@ With zero padding the torus is so large that nothing which is kept wraps around.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from torch import Tensor, nn
@@ -20,8 +21,10 @@ from onelip.layers.fused import FusedLayer, PaddingMode, frozen_conv
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import MatrixLinear
-from onelip.layers.spectral_conv import embedded, spectral_convolution, with_dft
+from onelip.layers.spectral_conv import dft_of, embedded, spectral_convolution, with_dft
 from onelip.linalg.fourier import Size, pack, packed_to_kernel, torus_blocks
+from onelip.linalg.layer_bound import LayerBound
+from onelip.linalg.linear_bounds import spectral_bound
 from onelip.linalg.polar import polar_factor
 
 
@@ -67,6 +70,13 @@ class ECOConv2d(LipschitzConv2d):
         """The dilated convolution by residue classes."""
         return dilated_convolution(x, transformed, self.bias, self.kernel_size[0], self.padding_mode)
 
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the k x k matrices, on each residue class."""
+        size = input_shape[-2], input_shape[-1]
+        transformed = self.deployed(size)
+        classes = math.prod(dilation_on(self.strided(size), self.kernel_size[0], self.padding_mode))
+        return spectral_bound(transformed["matrices"], dft_of(transformed), self.used_bias(), classes)
+
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A plain dilated convolution where the size is told and, if circular, k divides it; else the same as here."""
         side = self.kernel_size[0]
@@ -89,6 +99,11 @@ class FusedECOConv2d(FusedLayer):
     def forward(self, x: Tensor) -> Tensor:
         """The dilated convolution by residue classes."""
         return dilated_convolution(x, self.tensors(), self.bias, self.side, self.padding_mode)
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the k x k matrices, on each residue class."""
+        classes = math.prod(dilation_on((input_shape[-2], input_shape[-1]), self.side, self.padding_mode))
+        return spectral_bound(self.get_parameter("matrices"), dft_of(self.tensors()), self.bias, classes)
 
 
 class ECOLinear(MatrixLinear):

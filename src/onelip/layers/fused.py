@@ -7,6 +7,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from onelip.layers.bounded import BoundedModule
+
 PaddingMode = Literal["circular", "zeros"]
 
 
@@ -15,7 +17,7 @@ def frozen(tensor: Tensor) -> nn.Parameter:
     return nn.Parameter(tensor.detach().clone(), requires_grad=False)
 
 
-class FusedLayer(nn.Module):
+class FusedLayer(BoundedModule):
     """Base of the fused modules: the transformed parameters by name, and the bias, all frozen."""
 
     bias: nn.Parameter | None

@@ -6,6 +6,9 @@ Jacobian is 2 A^T J B with 0 <= J <= I; with A' = J^(1/2) A, B' = J^(1/2) B, the
 original only rescales b (appendix of the comparison paper) and is left out. A convolution does this at every
 frequency, with the activation in between on the image.
 
+For V = sqrt(2) A^T and U = sqrt(2) B as deployed in floats, the same argument gives the constant ||[V^T U]||^2 / 2:
+with v = D^(1/2) V^T p and u = D^(1/2) U q, <p, V D U q> = <v, u> <= ||v + u||^2 / 4, and (p, q) has norm sqrt(2).
+
 A random start halves the gradient's energy in every layer, so that it vanishes in deep nets. By default the layer
 starts as relu(x + b) instead: A = B = I / sqrt(2) and a small positive bias. The first such layer cuts off the
 negative part; for those behind it, whose inputs are positive, that is the identity.
@@ -45,8 +48,12 @@ from onelip.linalg.fourier import (
     to_frequency,
     torus_blocks,
     torus_of,
+    unpack,
 )
+from onelip.linalg.layer_bound import LayerBound, compose
+from onelip.linalg.linear_bounds import blocks_norm_bound, dft_norm_bound, matrix_bound, spectral_bound
 from onelip.linalg.orthogonal import cayley
+from onelip.linalg.proven import SAFETY, norm_bound
 from onelip.linalg.tracing import is_traced
 
 LINEAR_START_BIAS = 0.01
@@ -99,6 +106,25 @@ def sandwich_product(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor 
     return F.linear(F.relu(F.linear(x, transformed["inner"], bias)), transformed["outer"])
 
 
+def sandwich_product_bound(outer: Tensor, inner: Tensor, bias: Tensor | None, rows: int) -> LayerBound:
+    """The fully connected layer on so many vectors."""
+    norm = norm_bound(torch.cat([outer.mT, inner], dim=-1))
+    parts = compose(matrix_bound(inner, bias, rows), matrix_bound(outer, None, rows))
+    return LayerBound(norm**2 / 2 * SAFETY, parts.offset, parts.rounding)
+
+
+def sandwich_convolution_bound(transformed: Mapping[str, Tensor], bias: Tensor | None, size: Size) -> LayerBound:
+    """The convolutional layer: [V^T U] = F^T [V^(f)^H U^(f)] (F + F) with the float DFT F; or one product per pixel."""
+    outer, inner = transformed["outer"].detach(), transformed["inner"].detach()
+    if "dft_rows" not in transformed:
+        return sandwich_product_bound(outer[..., 0, 0], inner[..., 0, 0], bias, math.prod(size))
+    dft = dft_of(transformed)
+    blocks = (unpack(matrices.double(), torus_of(dft)) for matrices in (outer, inner))
+    norm = blocks_norm_bound(tuple(torch.cat([v.mH, u], dim=-1) for v, u in zip(*blocks, strict=True)))
+    parts = compose(spectral_bound(inner, dft, bias), spectral_bound(outer, dft))
+    return LayerBound((norm * dft_norm_bound(dft) ** 2) ** 2 / 2 * SAFETY, parts.offset, parts.rounding)
+
+
 class SandwichConv2d(_Sandwich, LipschitzConv2d):
     """Convolutional sandwich layer."""
 
@@ -127,6 +153,11 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         """Two convolutions in the frequency domain, the activation on the image between them."""
         return sandwich_convolution(x, transformed, self.bias)
 
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """||[V^T U]||^2 / 2."""
+        size = input_shape[-2], input_shape[-1]
+        return sandwich_convolution_bound(self.deployed(size), self.bias, self.strided(size))
+
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """The same with fixed matrices, for images of one size."""
         margin = self.kernel_size if self.padding_mode == "zeros" else (1, 1)
@@ -150,6 +181,12 @@ class SandwichLinear(_Sandwich, LipschitzLinear):
         """Two matrix products and an activation between them."""
         return sandwich_product(x, transformed, self.bias)
 
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """||[V^T U]||^2 / 2."""
+        transformed = self.deployed()
+        rows = math.prod(input_shape[:-1])
+        return sandwich_product_bound(transformed["outer"], transformed["inner"], self.bias, rows)
+
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """The same with fixed matrices."""
         return FusedSandwichLinear(transformed, self.bias)
@@ -161,6 +198,11 @@ class FusedSandwichLinear(FusedLayer):
     def forward(self, x: Tensor) -> Tensor:
         """Two matrix products and an activation between them."""
         return sandwich_product(x, self.tensors(), self.bias)
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """||[V^T U]||^2 / 2."""
+        outer, inner = (self.get_parameter(name).detach() for name in ("outer", "inner"))
+        return sandwich_product_bound(outer, inner, self.bias, math.prod(input_shape[:-1]))
 
 
 class FusedSandwichConv2d(FusedLayer):
@@ -175,6 +217,10 @@ class FusedSandwichConv2d(FusedLayer):
         if self.size is not None:
             check_size(self, x, self.size)
         return sandwich_convolution(x, self.tensors(), self.bias)
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """||[V^T U]||^2 / 2."""
+        return sandwich_convolution_bound(self.tensors(), self.bias, (input_shape[-2], input_shape[-1]))
 
 
 METHOD = MethodInfo(

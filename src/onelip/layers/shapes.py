@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
 from onelip.layers.base import LipschitzLayer, Transformed
+from onelip.layers.bounded import proven_bound
 from onelip.layers.fused import PaddingMode
 from onelip.layers.initialisation import INITIALISATIONS, identity_or_orthogonal, initialise
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
@@ -100,15 +101,10 @@ class ParametrisedLayer(LipschitzLayer):
         """Detached copies of the transformed parameters, for the size given or the only one evaluated so far."""
         only_size = input_size is None and len(self._cache) == 1
         size = next(iter(self._cache)) if only_size else self.core_size(input_size)
-        # Training may estimate what evaluation proves: a fused layer is the one of evaluation, whatever the mode.
-        was_training, self.training = self.training, False
-        try:
-            with torch.no_grad():
-                transformed = self.transform_given(
-                    self.tensors_to_transform(), size, cheapest_form=self.fuses_cheapest_form
-                )
-        finally:
-            self.training = was_training
+        with self._evaluating(), torch.no_grad():
+            transformed = self.transform_given(
+                self.tensors_to_transform(), size, cheapest_form=self.fuses_cheapest_form
+            )
         return {name: tensor.detach().clone() for name, tensor in transformed.items()}
 
 
@@ -150,6 +146,14 @@ class LipschitzLinear(ParametrisedLayer):
                 f"{type(self).__name__} expects {self.in_features} features in the last dimension, got {x.shape[-1]}"
             )
         return self.apply_to(x, self.transformed())
+
+    def lipschitz_bound(self, input_size: Size | None = None) -> float:
+        """Proven upper bound of the Lipschitz constant in evaluation mode, rounding included."""
+        return proven_bound(self, (self.in_features,)).lipschitz
+
+    def used_bias(self) -> Tensor | None:
+        """The entries of the bias that reach the output."""
+        return None if self.bias is None else self.bias.detach()[: self.out_features]
 
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """Plain modules with the same outputs and no parameter transformation."""
@@ -251,6 +255,23 @@ class LipschitzConv2d(ParametrisedLayer):
         if x.dim() == 3:
             return self.forward(x[None])[0]
         return self.apply_to(x, self.transformed((x.shape[-2], x.shape[-1])))
+
+    def lipschitz_bound(self, input_size: Size | None = None) -> float:
+        """Proven upper bound of the Lipschitz constant in evaluation mode on images of this size, rounding included."""
+        if input_size is None:
+            raise InvalidInputError(
+                f"the bound of {type(self).__name__} depends on the image: pass input_size=(height, width)"
+            )
+        return proven_bound(self, (self.in_channels, int(input_size[0]), int(input_size[1]))).lipschitz
+
+    def used_bias(self) -> Tensor | None:
+        """The entries of the bias that reach the output."""
+        return None if self.bias is None else self.bias.detach()[: self.out_channels]
+
+    @property
+    def used_inputs(self) -> int:
+        """Input channels of the core without the zeros that are appended."""
+        return self.in_channels * self.stride[0] * self.stride[1]
 
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """Plain modules with the same outputs and no parameter transformation.

@@ -12,6 +12,7 @@ the published m = 5 expands by 9e-4, so only such m are accepted, which contract
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal, Unpack
 
@@ -21,15 +22,23 @@ from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
 from onelip.layers.base import Transformed
-from onelip.layers.convolution import same_convolution
+from onelip.layers.convolution import adjoint_kernel, same_convolution
 from onelip.layers.fused import FusedLayer, PaddingMode
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import INITIALISATIONS
 from onelip.layers.shapes import LayerOptions
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import SpectralConv2d
+from onelip.linalg.exponential_series import series_norm_bound, series_rounding
 from onelip.linalg.fourier import Size
+from onelip.linalg.layer_bound import LayerBound, compose, linear_bound
+from onelip.linalg.linear_bounds import bias_norm
 from onelip.linalg.orthogonal import skew_exponential, skew_kernel
+from onelip.linalg.proven_convolution import (
+    convolution_magnitude_bound,
+    convolution_norm_bound,
+    same_convolution_of,
+)
 from onelip.linalg.spectral import gram_norm_bound
 
 GRAM_ITERATIONS = 4
@@ -54,6 +63,24 @@ def exponential_series(x: Tensor, kernel: Tensor, terms: int, padding_mode: Padd
         power = same_convolution(power, kernel, None, padding_mode) / index
         total = total + power
     return total
+
+
+def series_bound(
+    kernel: Tensor, terms: int, bias: Tensor | None, channels: int, size: Size, padding_mode: PaddingMode
+) -> LayerBound:
+    """Bound of `exponential_series`, then the first channels and a bias: exact for kernels that are not quite skew."""
+    kernel = kernel.detach().double()
+    convolution = same_convolution_of(kernel, padding_mode)
+    norm, magnitude = convolution_norm_bound(convolution, size), convolution_magnitude_bound(convolution, size)
+    symmetric = (kernel + adjoint_kernel(kernel)) / 2
+    skew = not bool((symmetric != 0).any())
+    defect = 0.0 if skew else convolution_norm_bound(same_convolution_of(symmetric, padding_mode), size)
+    pixels, inner = math.prod(size), kernel[0].numel()
+    counts = terms, inner, kernel.shape[0] * pixels
+    series = LayerBound(
+        series_norm_bound(terms, norm, defect), 0.0, lambda a: series_rounding(a, *counts, norm, magnitude)
+    )
+    return compose(series, linear_bound(1.0, 1.0, 1, channels * pixels, bias_norm(bias, pixels)))
 
 
 def _add_bias(y_bchw: Tensor, bias: Tensor | None) -> Tensor:
@@ -140,6 +167,15 @@ class SOCConv2d(SpectralConv2d):
         y = exponential_series(x, transformed["generator"], terms, self.padding_mode)
         return _add_bias(y[:, : self.core_out], self.bias)
 
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the frequency matrices, or of the series with the terms of evaluation."""
+        if self.algorithm == "frequency":
+            return super().bound(input_shape)
+        size = input_shape[-2], input_shape[-1]
+        kernel, channels = self.deployed(size)["generator"], self.out_channels
+        options = channels, self.strided(size), self.padding_mode
+        return series_bound(kernel, self.eval_terms, self.used_bias(), *options)
+
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """The same with fixed matrices or a fixed kernel."""
         if self.algorithm == "frequency":
@@ -172,6 +208,11 @@ class FusedSOCConv2d(FusedLayer):
         x = F.pad(x, (0, 0, 0, 0, 0, kernel.shape[1] - x.shape[1]))
         y = exponential_series(x, kernel, self.terms, self.padding_mode)
         return _add_bias(y[:, : self.channels], self.bias)
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the series."""
+        options = self.channels, (input_shape[-2], input_shape[-1]), self.padding_mode
+        return series_bound(self.get_parameter("generator"), self.terms, self.bias, *options)
 
 
 class SOCLinear(MatrixLinear):

@@ -6,6 +6,8 @@ restriction of the circular one on a torus larger by k - 1: embedding and croppi
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -14,8 +16,11 @@ from onelip.layers.convolution import same_convolution
 from onelip.layers.fused import FusedLayer, frozen_conv, frozen_linear
 from onelip.layers.reshape import ZeroSpatialPad
 from onelip.layers.shapes import LipschitzLinear
-from onelip.layers.spectral_conv import KernelOrFrequencies, convolve
+from onelip.layers.spectral_conv import KernelOrFrequencies, conv_bound, convolve
 from onelip.linalg.fourier import Size
+from onelip.linalg.layer_bound import LayerBound
+from onelip.linalg.linear_bounds import convolution_bound, matrix_bound
+from onelip.linalg.proven_convolution import same_convolution_of
 
 
 class KernelConv2d(KernelOrFrequencies):
@@ -26,6 +31,10 @@ class KernelConv2d(KernelOrFrequencies):
     def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
         """One convolution."""
         return convolve(x, transformed, self.bias, self.padding_mode)
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the convolution, by its kernel or by its frequencies."""
+        return conv_bound(self, input_shape)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A convolution of stride 1 that wraps around as often as a small image asks for."""
@@ -51,6 +60,11 @@ class MatrixLinear(LipschitzLinear):
         """One matrix product."""
         return F.linear(x, transformed["matrix"], self.bias)
 
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the matrix, without zero features that are appended and outputs that are cut off."""
+        matrix = self.deployed()["matrix"][: self.out_features, : self.in_features]
+        return matrix_bound(matrix, self.used_bias(), math.prod(input_shape[:-1]))
+
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A plain linear layer."""
         return frozen_linear(transformed["matrix"], self.bias)
@@ -62,3 +76,8 @@ class WrappingConv2d(FusedLayer):
     def forward(self, x: Tensor) -> Tensor:
         """One convolution."""
         return same_convolution(x, self.get_parameter("kernel"), self.bias, "circular")
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the convolution."""
+        convolution = same_convolution_of(self.get_parameter("kernel"), "circular")
+        return convolution_bound(convolution, (input_shape[-2], input_shape[-1]), self.bias)

@@ -34,6 +34,9 @@ from onelip.linalg.fourier import (
     torus_blocks,
     torus_of,
 )
+from onelip.linalg.layer_bound import LayerBound
+from onelip.linalg.linear_bounds import convolution_bound, spectral_bound
+from onelip.linalg.proven_convolution import same_convolution_of
 
 WHOLE_SHARE, FREQUENCY_SHARE = 0.7, 0.4
 """A convolution acts on frequencies if that takes less than this share of the operations: measured on CPUs. The first
@@ -93,6 +96,16 @@ def convolve(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None, 
     if "kernel" in transformed:
         return same_convolution(x, transformed["kernel"], bias, padding_mode)
     return spectral_convolution(x, transformed, bias)
+
+
+def conv_bound(layer: LipschitzConv2d, input_shape: tuple[int, ...]) -> LayerBound:
+    """Bound of a layer that is `convolve`: channels of zeros and outputs that are cut off take no part."""
+    size = input_shape[-2], input_shape[-1]
+    transformed, inputs, outputs = layer.deployed(size), layer.used_inputs, layer.out_channels
+    if "kernel" in transformed:
+        convolution = same_convolution_of(transformed["kernel"][:outputs, :inputs], layer.padding_mode)
+        return convolution_bound(convolution, layer.strided(size), layer.used_bias())
+    return spectral_bound(transformed["matrices"][..., :inputs, :outputs], dft_of(transformed), layer.used_bias())
 
 
 class KernelOrFrequencies(LipschitzConv2d):
@@ -171,6 +184,10 @@ class SpectralConv2d(LipschitzConv2d):
         """DFT, one product per frequency, inverse DFT; or a plain 1 x 1 convolution."""
         return convolve(x, transformed, self.bias, self.padding_mode)
 
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the convolution."""
+        return conv_bound(self, input_shape)
+
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """The same in the frequency domain, for images of one size; or a plain 1 x 1 convolution."""
         if "kernel" in transformed:
@@ -189,6 +206,10 @@ class FusedSpectralConv2d(FusedLayer):
         """DFT, one product per frequency, inverse DFT."""
         check_size(self, x, self.size)
         return spectral_convolution(x, self.tensors(), self.bias)
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the frequency matrices."""
+        return spectral_bound(self.get_parameter("matrices"), dft_of(self.tensors()), self.bias)
 
 
 def image_size(transformed: Mapping[str, Tensor], margin: Size) -> Size:

@@ -1,0 +1,88 @@
+"""Bounds of affine maps: a matrix, a convolution, or one matrix per frequency, each with a bias.
+
+A convolution in the frequency domain is y = F^T M F x with the real DFT F as one or two float matrices, so that
+||y|| <= ||columns||^2 ||rows||^2 max_f ||M^(f)|| ||x||, with the norms of the float matrices that are used: the DFT is
+an isometry up to rounding only, and that rounding is part of the layer.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from onelip.linalg.fourier import Blocks, RealDFT, Size, torus_of, unpack
+from onelip.linalg.layer_bound import LayerBound, compose, linear_bound
+from onelip.linalg.proven import SAFETY, magnitude_norm_bound, norm_bound, vector_norm_bound
+from onelip.linalg.proven_convolution import (
+    Convolution,
+    convolution_magnitude_bound,
+    convolution_norm_bound,
+    output_size,
+)
+from onelip.linalg.spectral import real_parts
+
+
+def bias_norm(bias: Tensor | None, repetitions: int) -> float:
+    """Norm of a bias that is added at so many places."""
+    return 0.0 if bias is None else vector_norm_bound(bias) * math.sqrt(repetitions) * SAFETY
+
+
+def matrix_bound(matrix: Tensor, bias: Tensor | None, rows: int = 1) -> LayerBound:
+    """A matrix product with a bias, on `rows` vectors per input."""
+    return linear_bound(
+        norm_bound(matrix),
+        magnitude_norm_bound(matrix),
+        terms=matrix.shape[1],
+        outputs=matrix.shape[0] * rows,
+        bias_norm=bias_norm(bias, rows),
+    )
+
+
+def convolution_bound(convolution: Convolution, size: Size, bias: Tensor | None) -> LayerBound:
+    """A convolution with a bias on h x w images."""
+    kernel = convolution.kernel
+    height, width = output_size(convolution, size)
+    return linear_bound(
+        convolution_norm_bound(convolution, size),
+        convolution_magnitude_bound(convolution, size),
+        terms=kernel[0].numel(),
+        outputs=kernel.shape[0] * height * width,
+        bias_norm=bias_norm(bias, height * width),
+    )
+
+
+def spectral_bound(matrices: Tensor, dft: RealDFT, bias: Tensor | None = None, images: int = 1) -> LayerBound:
+    """DFT, one product per frequency, inverse DFT and bias, on `images` tori per input.
+
+    `matrices` is in the layout of the product, of which the first channels may be cut out. The bias b is added at the
+    frequency 0, multiplied by the rounded sqrt(h w): two more roundings than adding it to the image.
+    """
+    transforms = [matrix for matrix in dft if matrix is not None]  # in the order in which they are applied
+    numbers = math.prod(len(matrix) for matrix in transforms) * images
+    inputs, outputs = (channels * numbers for channels in matrices.shape[-2:])
+    blocks = unpack(matrices.double(), torus_of(dft))
+    product = linear_bound(
+        blocks_norm_bound(blocks),
+        max(magnitude_norm_bound(real_parts(block).abs().sum(-1)) for block in blocks),
+        terms=2 * blocks[0].shape[-1] + 2,
+        outputs=outputs,
+        bias_norm=bias_norm(bias, math.prod(torus_of(dft)) * images) * SAFETY,
+    )
+    there = (_transform_bound(matrix, inputs) for matrix in transforms)
+    back = (_transform_bound(matrix.mT, outputs) for matrix in reversed(transforms))
+    return compose(*there, product, *back)
+
+
+def _transform_bound(matrix: Tensor, outputs: int) -> LayerBound:
+    return linear_bound(norm_bound(matrix), magnitude_norm_bound(matrix), terms=matrix.shape[1], outputs=outputs)
+
+
+def blocks_norm_bound(blocks: Blocks) -> float:
+    """The largest norm of a matrix at any frequency."""
+    return max(norm_bound(block) for block in blocks)
+
+
+def dft_norm_bound(dft: RealDFT) -> float:
+    """Norm of the float matrices that the DFT consists of."""
+    return math.prod(norm_bound(matrix) for matrix in dft if matrix is not None) * SAFETY
