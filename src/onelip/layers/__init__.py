@@ -16,6 +16,7 @@ from onelip.layers.activations import Abs, GroupSort, Householder, MaxMin
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.centering import BatchCentering, BatchLipNorm, LayerCentering
 from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.piecewise import FullSort, LipschitzPReLU, NActivation
 from onelip.layers.pooling import L2NormPool2d, ScaledAdaptiveAvgPool2d, ScaledAvgPool2d
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
@@ -87,6 +88,7 @@ __all__ = [
     "ECOConv2d",
     "ECOLinear",
     "FirstChannels",
+    "FullSort",
     "GroupSort",
     "Householder",
     "L2NormPool2d",
@@ -96,8 +98,10 @@ __all__ = [
     "LipschitzConv2d",
     "LipschitzLayer",
     "LipschitzLinear",
+    "LipschitzPReLU",
     "MaxMin",
     "MethodInfo",
+    "NActivation",
     "ONIConv2d",
     "ONILinear",
     "SLLConv2d",
