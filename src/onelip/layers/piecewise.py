@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
 from onelip.linalg.layer_bound import LayerBound, exact_bound, linear_bound
+from onelip.linalg.proven import SAFETY
 
 
 class NActivation(nn.Module):
@@ -20,9 +21,9 @@ class NActivation(nn.Module):
 
         x - 2a  for x <= a,      -x  for a <= x <= b,      x - 2b  for x >= b
 
-    It contains |x| (a far below 0, b = 0) and the identity (a = b = 0), and lets a 1-Lipschitz network approximate every
-    1-Lipschitz function of one variable, which MaxMin does not. Prach, Lampert: "1-Lipschitz neural networks are more
-    expressive with N-activations" (2023).
+    It contains |x| (a far below 0, b = 0) and the identity (a = b = 0), and lets a 1-Lipschitz network approximate
+    every 1-Lipschitz function of one variable, which MaxMin does not. Prach, Lampert: "1-Lipschitz neural networks are
+    more expressive with N-activations" (2023).
 
     Args:
         channels: size of dimension `dim`.
@@ -73,9 +74,8 @@ class NActivation(nn.Module):
         low, high = self.corners.detach().double().sort(0).values
         moved = 2 * torch.maximum(low.clamp_min(0), -high.clamp_max(0))
         copies = math.prod(input_shape) // self.channels
-        return linear_bound(
-            1.0, 1.0, 2, math.prod(input_shape), math.hypot(*moved.tolist()) * math.sqrt(copies) * 1.001
-        )
+        offset = math.hypot(*moved.tolist()) * math.sqrt(copies) * SAFETY
+        return linear_bound(1.0, 1.0, 2, math.prod(input_shape), offset)
 
     def extra_repr(self) -> str:
         """The arguments."""
