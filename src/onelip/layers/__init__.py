@@ -15,6 +15,7 @@ from onelip.errors import InvalidInputError
 from onelip.layers.activations import Abs, GroupSort, Householder, MaxMin
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.centering import BatchCentering, BatchLipNorm, LayerCentering
+from onelip.layers.combine import ConvexSum, LipschitzConcat, LipschitzResidual, UnitRowsLinear
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.piecewise import FullSort, LipschitzPReLU, NActivation
 from onelip.layers.pooling import L2NormPool2d, ScaledAdaptiveAvgPool2d, ScaledAvgPool2d
@@ -85,6 +86,7 @@ __all__ = [
     "CayleyConv2d",
     "CayleyLinear",
     "Complexity",
+    "ConvexSum",
     "ECOConv2d",
     "ECOLinear",
     "FirstChannels",
@@ -95,10 +97,12 @@ __all__ = [
     "LOTConv2d",
     "LOTLinear",
     "LayerCentering",
+    "LipschitzConcat",
     "LipschitzConv2d",
     "LipschitzLayer",
     "LipschitzLinear",
     "LipschitzPReLU",
+    "LipschitzResidual",
     "MaxMin",
     "MethodInfo",
     "NActivation",
@@ -114,6 +118,7 @@ __all__ = [
     "ScaledAvgPool2d",
     "StandardConv2d",
     "StandardLinear",
+    "UnitRowsLinear",
     "ZeroChannelPad",
     "ZeroSpatialPad",
     "create_conv",
