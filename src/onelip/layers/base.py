@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from onelip.errors import InvalidInputError
 from onelip.layers.bounded import BoundedModule
 from onelip.linalg.fourier import Size
+from onelip.linalg.tracing import may_keep_tensors, ordinary_tensors
 
 Transformed = dict[str, Tensor]
 
@@ -145,7 +146,7 @@ class LipschitzLayer(BoundedModule):
         tensors = tuple(self.tensors_to_transform().values())
         stamp = _stamp(tensors)
         if entry is None or entry.stamp != stamp:
-            with torch.inference_mode(False), torch.no_grad():
+            with ordinary_tensors():
                 entry = _CacheEntry(tensors, stamp, self.transform(input_size))
             while len(self._cache) >= _SIZES_KEPT:
                 self._cache.pop(next(iter(self._cache)))
@@ -168,6 +169,8 @@ class LipschitzLayer(BoundedModule):
             self.training = was_training
 
     def _is_cacheable(self) -> bool:
+        if not may_keep_tensors():
+            return False
         # functional_call and torch.func put other tensors in the place of parameters: those want gradients.
         # Parameters made in inference mode have no version counter to tell when they change.
         parameters = self._parameters.values()

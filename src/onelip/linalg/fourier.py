@@ -18,13 +18,13 @@ inverse is then its transpose, and no rounding of a scale can make a layer expan
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
+from onelip.linalg.constants import keep_constant
 from onelip.linalg.tracing import is_traced
 
 Size = tuple[int, int]
@@ -77,7 +77,7 @@ def half_width(width: int) -> int:
     return width // 2 + 1
 
 
-def _phases(length: int, count: int, device: torch.device | None) -> Tensor:
+def _phases(length: int, count: int, device: torch.device) -> Tensor:
     """Angles 2 pi (f p mod n) / n in float64, reduced as integers so that they are exact to the last bit."""
     frequency = torch.arange(count, device=device)
     position = torch.arange(length, device=device)
@@ -90,37 +90,16 @@ def _cos_sin(angles: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(cos.abs() < 1e-15, 0.0, cos), torch.where(sin.abs() < 1e-15, 0.0, sin)
 
 
-_Constants = TypeVar("_Constants")
-_kept: dict[tuple[Any, ...], Any] = {}
-_MOST_KEPT = 64
-
-
-def _keep(key: tuple[Any, ...], make: Callable[[], _Constants]) -> _Constants:
-    """Constant matrices, made once per size: making them takes longer than using them on small networks.
-
-    Compilers make them anew (they fold constants themselves); in inference mode they are made as normal tensors, which
-    training can use later.
-    """
-    if torch.compiler.is_compiling():
-        return make()
-    if key not in _kept:
-        while len(_kept) >= _MOST_KEPT:
-            _kept.pop(next(iter(_kept)))
-        with torch.inference_mode(False), torch.no_grad():
-            _kept[key] = make()
-    return _kept[key]
-
-
 def real_dft(size: Size, dtype: torch.dtype, device: torch.device | None = None) -> RealDFT:
     """The matrices of the isometric real DFT on an h x w torus; do not write to them.
 
     Columns that stand for two conjugate frequencies carry a factor sqrt(2), so that the half spectrum holds
     all of the energy.
     """
-    return _keep(("dft", size, dtype, device), lambda: _make_dft(size, dtype, device))
+    return keep_constant(("dft", size, dtype), device, lambda place: _make_dft(size, dtype, place))
 
 
-def _make_dft(size: Size, dtype: torch.dtype, device: torch.device | None) -> RealDFT:
+def _make_dft(size: Size, dtype: torch.dtype, device: torch.device) -> RealDFT:
     height, width = size
     if is_whole(size):
         cos, sin = _independent_phases(size, size, device, centre=(0, 0))
@@ -149,7 +128,7 @@ def _independent_frequencies(side: int) -> list[tuple[int, int]]:
     return own + pairs
 
 
-def _independent_phases(size: Size, taps: Size, device: torch.device | None, centre: Size) -> tuple[Tensor, Tensor]:
+def _independent_phases(size: Size, taps: Size, device: torch.device, centre: Size) -> tuple[Tensor, Tensor]:
     """cos (r + m, taps) and sin (m, taps) of 2 pi f (d - centre) / n at the independent frequencies f, in float64."""
     side = size[0]
     frequency = torch.tensor(_independent_frequencies(side), device=device)
@@ -160,7 +139,7 @@ def _independent_phases(size: Size, taps: Size, device: torch.device | None, cen
     return cos, sin[real_frequencies(side * side) :]
 
 
-def _whole_weights(size: Size, device: torch.device | None) -> Tensor:
+def _whole_weights(size: Size, device: torch.device) -> Tensor:
     """(n, 1): 1 for frequencies that are alone, 2 for both parts of those that stand for two."""
     pixels = size[0] * size[1]
     weights = torch.full((pixels, 1), 2.0, dtype=torch.float64, device=device)
@@ -345,28 +324,28 @@ def _torus_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
     """Phases of the taps: cosines at all independent frequencies, sines at those that are not real."""
     if not is_whole(size):
         return _kernel_phases(size, kernel)
-    taps, dtype, device = (kernel.shape[-2], kernel.shape[-1]), kernel.dtype, kernel.device
+    taps, dtype = (kernel.shape[-2], kernel.shape[-1]), kernel.dtype
     centre = taps[0] // 2, taps[1] // 2
 
-    def make() -> tuple[Tensor, Tensor]:
+    def make(device: torch.device) -> tuple[Tensor, Tensor]:
         cos, sin = _independent_phases(size, taps, device, centre)
         return cos.to(dtype), sin.to(dtype)
 
-    return _keep(("whole", size, taps, dtype, device), make)
+    return keep_constant(("whole", size, taps, dtype), kernel.device, make)
 
 
 def _kernel_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
     """Real and imaginary parts of e^(2 pi i f (d - k//2) / n), each (frequencies, taps)."""
-    taps, dtype, device = tuple(kernel.shape[-2:]), kernel.dtype, kernel.device
+    taps, dtype = tuple(kernel.shape[-2:]), kernel.dtype
 
-    def make() -> tuple[Tensor, Tensor]:
+    def make(device: torch.device) -> tuple[Tensor, Tensor]:
         rows = _offset_phases(size[0], size[0], taps[0], device)
         columns = _offset_phases(size[1], half_width(size[1]), taps[1], device)
         angles = (rows[:, None, :, None] + columns[None, :, None, :]).flatten(2).flatten(0, 1)
         cos, sin = _cos_sin(angles)
         return cos.to(dtype), sin.to(dtype)
 
-    return _keep(("kernel", size, taps, dtype, device), make)
+    return keep_constant(("kernel", size, taps, dtype), kernel.device, make)
 
 
 def _offset_phases(length: int, count: int, taps: int, device: torch.device) -> Tensor:

@@ -1,10 +1,32 @@
-"""Whether somebody else looks at the operations: custom autograd functions then step aside."""
+"""Who else looks at the operations: compilers, function transforms, dispatch modes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 
 def is_traced() -> bool:
     """Compilers and torch.func take the plain operations: the former fuse them, the latter differentiate them."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
+def may_keep_tensors() -> bool:
+    """Whether a tensor made under `ordinary_tensors` is one that may be kept and used anywhere later.
+
+    Compilers, fake tensors and every other dispatch mode may hand out tensors that live no longer than they do, and may
+    refuse tensors from elsewhere: what is made there is kept by nobody, and what was kept elsewhere is not used there.
+    """
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return False
+    return not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Functionalize)
+
+
+@contextmanager
+def ordinary_tensors() -> Iterator[None]:
+    """What is made here from ordinary tensors is ordinary: outside inference mode, autograd and torch.func."""
+    with torch.inference_mode(False), torch.no_grad(), temporarily_clear_interpreter_stack():
+        yield
