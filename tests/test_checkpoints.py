@@ -42,7 +42,7 @@ def test_header_is_plain_json(tmp_path: Path) -> None:
     save_model(small_net(), path)
     with safetensors.safe_open(path, framework="pt") as file:
         header = file.metadata()
-    assert (header["format"], header["format_version"]) == ("onelip.ConvNet", "1")
+    assert (header["format"], header["format_version"]) == ("onelip.ConvNet", "2")
     assert json.loads(header["config"])["method"] == "aol"
 
 
@@ -90,7 +90,7 @@ def good_header() -> dict[str, str]:
         "method": "aol", "size": None, "num_classes": 4, "input_size": 8, "kernel_size": 3, "in_channels": 3,
         "width": 4, "activation": "maxmin", "padding_mode": "circular", "init": "auto",
     }  # fmt: skip
-    return {"format": "onelip.ConvNet", "format_version": "1", "config": json.dumps(config)}
+    return {"format": "onelip.ConvNet", "format_version": "2", "config": json.dumps(config)}
 
 
 def changed_config(**changes: object) -> dict[str, str]:
@@ -102,7 +102,7 @@ def changed_config(**changes: object) -> dict[str, str]:
     ("header", "message"),
     [
         (None, "a safetensors file, but not a network saved by onelip"),
-        ({**good_header(), "format_version": "2"}, "has format version 2, this onelip reads 1"),
+        ({**good_header(), "format_version": "1"}, "has format version 1, this onelip reads 2"),
         ({**good_header(), "config": "{"}, "the configuration in its header is not JSON"),
         ({**good_header(), "config": "[]"}, "the configuration in its header needs exactly activation, "),
         (changed_config(extra=1), "the configuration in its header needs exactly activation, "),

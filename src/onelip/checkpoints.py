@@ -23,7 +23,7 @@ from onelip.models import ConvNet
 from onelip.models.config import ConvNetConfig
 
 _FORMAT = "onelip.ConvNet"
-_VERSION = "1"
+_VERSION = "2"  # 1: networks that kept other channels at the end of a block
 
 
 def save_model(model: ConvNet, path: str | os.PathLike[str]) -> None:
@@ -74,7 +74,10 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 def _config_from(header: dict[str, str], path: Path) -> ConvNetConfig:
     version = header.get("format_version")
     if version != _VERSION:
-        raise InvalidInputError(f"{path}: has format version {version}, this onelip reads {_VERSION}")
+        raise InvalidInputError(
+            f"{path}: has format version {version}, this onelip reads {_VERSION}, whose networks keep the maxima and "
+            "minima of half of the pairs of channels; train the network again"
+        )
     try:
         values = json.loads(header.get("config", ""))
     except json.JSONDecodeError as error:

@@ -79,32 +79,61 @@ def test_kernel_sizes(kernel_size: int) -> None:
     assert len(sides) == 20
 
 
-def plain_forward(model: ConvNet, x: Tensor) -> Tensor:
-    """The table written with functions of torch, for `standard` and MaxMin."""
+GROUPED = ["maxmin", "groupsort4", "abs"]
 
-    def max_min(x: Tensor) -> Tensor:
-        first, second = x.chunk(2, 1)
-        return torch.cat([torch.maximum(first, second), torch.minimum(first, second)], 1)
 
-    weights = list(model.parameters())
+def grouped_order(channels: int, group_size: int) -> Tensor:
+    """Our channel k is the channel order[k] of the paper, where the members of a group are neighbours."""
+    return torch.arange(channels).reshape(-1, group_size).T.flatten()
+
+
+def papers_forward(model: ConvNet, x: Tensor, group_size: int) -> Tensor:
+    """The paper's tables with neighbouring groups and the first half of the channels, in plain operations.
+
+    The layers see their channels in our order: a layer between a permutation and its inverse is the same layer with
+    permuted weights.
+    """
+
+    def layer(name: str, x: Tensor) -> Tensor:
+        order = grouped_order(x.shape[1], group_size)
+        return model.get_submodule(name)(x[:, order])[:, order.argsort()]
+
+    def activation(x: Tensor) -> Tensor:
+        if group_size == 1:
+            return x.abs()
+        return x.unflatten(1, (-1, group_size)).sort(2, descending=True).values.flatten(1, 2)
+
     x = torch.cat([x, x.new_zeros(len(x), model.config.channels - x.shape[1], *x.shape[2:])], 1)
-    x = max_min(F.conv2d(x, weights.pop(0), weights.pop(0)))
-    while x.shape[-1] > 1:
-        for _ in range(5):
-            pad = weights[0].shape[-1] // 2
-            x = F.conv2d(F.pad(x, (pad,) * 4, mode="circular"), weights.pop(0), weights.pop(0))
-            x = max_min(x)
+    x = activation(layer("stem", x))
+    for block in range(1, model.config.num_blocks + 1):
+        for conv in range(1, 6):
+            x = activation(layer(f"block{block}.conv{conv}", x))
         x = F.pixel_unshuffle(x[:, : x.shape[1] // 2], 2)
-    return F.linear(x.flatten(1), weights.pop(0), weights.pop(0))[:, : model.config.num_classes]
+    return model.get_submodule("linear")(x.flatten(1))[:, : model.config.num_classes]
 
 
-def test_forward_equals_the_table_written_out() -> None:
+@pytest.mark.parametrize("activation", GROUPED)
+@pytest.mark.parametrize("method", ["standard", "sll"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_network_is_the_papers_with_permuted_weights(method: str, activation: str, layout: torch.memory_format) -> None:
     torch.manual_seed(0)
-    model = ConvNet("standard", None, 7, 16, width=4, dtype=torch.float64, init="normal")
+    model = ConvNet(method, None, 7, 16, width=8, activation=activation, dtype=torch.float64)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
-    x = torch.randn(3, 3, 16, 16, dtype=torch.float64)
-    torch.testing.assert_close(model(x), plain_forward(model, x))
+    x = torch.randn(3, 3, 16, 16, dtype=torch.float64).contiguous(memory_format=layout)
+    torch.testing.assert_close(model(x), papers_forward(model, x, model.config.group_size))
+
+
+def test_half_of_the_signal_passes_a_block_of_identities() -> None:
+    """Maxima and minima of half of the pairs have half of the energy of white noise; maxima alone would not."""
+    torch.manual_seed(0)
+    block = ConvNet("aol", None, 10, 8, width=16, init="identity").get_submodule("block1")
+    x = torch.randn(64, 16, 8, 8, dtype=torch.float32)
+    assert block(x).shape == (64, 32, 4, 4)
+    pairs = torch.stack(x.chunk(2, 1)).sort(0, descending=True).values[:, :, :8]
+    torch.testing.assert_close(
+        block(x).flatten(1).sort(1).values, pairs[:, :, :4].movedim(0, 1).flatten(1).sort(1).values
+    )
 
 
 @pytest.mark.parametrize("method", [method.key for method in list_methods() if method.guarantee != "none"])
@@ -124,7 +153,7 @@ def test_whole_network_is_1_lipschitz(method: str, activation: str) -> None:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activations(activation: str) -> None:
-    model = ConvNet("aol", None, 5, 8, width=4, activation=activation, dtype=torch.float64)
+    model = ConvNet("aol", None, 5, 8, width=8, activation=activation, dtype=torch.float64)
     assert model(torch.randn(2, 3, 8, 8, dtype=torch.float64)).shape == (2, 5)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
 
@@ -200,8 +229,9 @@ def test_unknown_names(name: str) -> None:
         ({"size": "XXL"}, "size='XXL' is not known, use one of XS, S, M, L"),
         ({"size": None}, "pass either a size or a width"),
         ({"width": 8}, "pass either a size or a width"),
-        ({"size": None, "width": 5}, "a width of 5 is not supported, use an even number"),
-        ({"size": None, "width": 2}, "not below in_channels=3"),
+        ({"size": None, "width": 5}, "a width of 5 is not supported with maxmin, use a multiple of 4"),
+        ({"size": None, "width": 4, "in_channels": 5}, "not below in_channels=5"),
+        ({"size": None, "width": 4, "activation": "groupsort4"}, "use a multiple of 8"),
         ({"input_size": 48}, "input_size=48 is not supported, use a power of two of at least 8"),
         ({"input_size": 4}, "input_size=4 is not supported"),
         ({"input_size": 32.0}, "input_size=32.0 must be a positive integer"),

@@ -6,7 +6,7 @@ create("tiny-imagenet-m-lot")                 # by name
 
 from __future__ import annotations
 
-from onelip.models.config import WIDTHS, ConvNetConfig
-from onelip.models.convnet import ACTIVATIONS, ConvNet, create
+from onelip.models.config import ACTIVATIONS, WIDTHS, ConvNetConfig
+from onelip.models.convnet import ConvNet, create
 
 __all__ = ["ACTIVATIONS", "WIDTHS", "ConvNet", "ConvNetConfig", "create"]

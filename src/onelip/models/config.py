@@ -10,6 +10,9 @@ from onelip.layers import get_method
 WIDTHS = {"XS": 16, "S": 32, "M": 64, "L": 128}
 """Channels after the first layer for images up to 32 x 32; each doubling of the side beyond halves them."""
 
+ACTIVATIONS = {"maxmin": 2, "groupsort4": 4, "householder": 2, "abs": 1}
+"""Activations by name, with the number of channels that each looks at together."""
+
 _SMALLEST_IMAGE = 8
 
 
@@ -39,10 +42,14 @@ class ConvNetConfig:
             raise InvalidInputError(
                 f"input_size={self.input_size} is not supported, use a power of two of at least {_SMALLEST_IMAGE}"
             )
-        if self.channels < 2 or self.channels % 2 or self.channels < self.in_channels:
+        if self.activation not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
+            raise InvalidInputError(f"activation={self.activation!r} is not known, use one of {known}")
+        unit = 2 * self.group_size
+        if self.channels < unit or self.channels % unit or self.channels < self.in_channels:
             raise InvalidInputError(
-                f"a width of {self.channels} is not supported, use an even number, not below "
-                f"in_channels={self.in_channels}"
+                f"a width of {self.channels} is not supported with {self.activation}, use a multiple of {unit}, "
+                f"not below in_channels={self.in_channels}"
             )
         if self.num_classes > self.features:
             raise InvalidInputError(
@@ -72,6 +79,11 @@ class ConvNetConfig:
             return self.width
         assert self.size is not None
         return WIDTHS[self.size] // max(1, self.input_size // 32)
+
+    @property
+    def group_size(self) -> int:
+        """Channels that the activation sorts or reflects together."""
+        return ACTIVATIONS[self.activation]
 
     @property
     def num_blocks(self) -> int:

@@ -24,18 +24,18 @@ from onelip.layers import (
     GroupSort,
     Householder,
     MaxMin,
-    ZeroChannelPad,
     create_conv,
     create_linear,
     list_methods,
 )
 from onelip.layers.base import LipschitzLayer
+from onelip.layers.grouping import GroupedChannelPad, HalveAndUnshuffle
 from onelip.layers.stacking import stacked_transforms
 from onelip.linalg.fourier import Size
 from onelip.models.batch_parts import apply_in_parts, may_be_split
 from onelip.models.config import WIDTHS, ConvNetConfig
 
-ACTIVATIONS: dict[str, Callable[[int], nn.Module]] = {
+_ACTIVATIONS: dict[str, Callable[[int], nn.Module]] = {
     "maxmin": lambda channels: MaxMin(),
     "groupsort4": lambda channels: GroupSort(4),
     "householder": Householder,
@@ -50,11 +50,13 @@ class ConvNet(nn.Sequential):
     """The network of the comparison paper, tables "Architecture" and "Downsize Block".
 
         zero channels up to w, conv 1 x 1, activation,
-        log2(input_size) blocks of 5 x [conv k x k, activation], first half of the channels, pixel unshuffle 2,
+        log2(input_size) blocks of 5 x [conv k x k, activation], first half of the pairs, pixel unshuffle 2,
         flatten, linear, first `num_classes` outputs.
 
-    All convolutions are square, t -> t channels, and each block doubles t. The last block, on 2 x 2 images, has
-    kernels of 1 x 1. All layers have biases: that is what makes the parameter counts those of the paper.
+    MaxMin sorts pairs of channels, and a block keeps maxima and minima of the first half of them;
+    `onelip.layers.grouping` says how the channels are ordered. All convolutions are square, t -> t channels, and each
+    block doubles t. The last block, on 2 x 2 images, has kernels of 1 x 1. All layers have biases: that is what makes
+    the parameter counts those of the paper.
 
     Args:
         method: key of a method, see `onelip.layers.list_methods`.
@@ -153,12 +155,15 @@ class ConvNet(nn.Sequential):
 def _modules_of(config: ConvNetConfig, factory: dict[str, Any]) -> OrderedDict[str, nn.Module]:
     channels = config.channels
     modules: OrderedDict[str, nn.Module] = OrderedDict()
-    modules["pad"] = ZeroChannelPad(channels)
+    group_size = config.group_size
+    modules["pad"] = GroupedChannelPad(channels, group_size)
     modules["stem"] = _conv(config, channels, 1, factory)
     modules["stem_activation"] = _activation(config, channels, factory)
     for block in range(1, config.num_blocks + 1):
-        kernel_size = config.kernel_size if block < config.num_blocks else 1
-        modules[f"block{block}"] = _downsize_block(config, channels, kernel_size, factory)
+        last = block == config.num_blocks
+        convs = _convs(config, channels, 1 if last else config.kernel_size, factory)
+        convs["downsize"] = HalveAndUnshuffle(group_size, 1 if last else group_size)
+        modules[f"block{block}"] = nn.Sequential(convs)
         channels *= 2
     modules["flatten"] = nn.Flatten()
     modules["linear"] = create_linear(config.method, channels, channels, init=config.init, **factory)
@@ -166,14 +171,14 @@ def _modules_of(config: ConvNetConfig, factory: dict[str, Any]) -> OrderedDict[s
     return modules
 
 
-def _downsize_block(config: ConvNetConfig, channels: int, kernel_size: int, factory: dict[str, Any]) -> nn.Sequential:
+def _convs(
+    config: ConvNetConfig, channels: int, kernel_size: int, factory: dict[str, Any]
+) -> OrderedDict[str, nn.Module]:
     modules: OrderedDict[str, nn.Module] = OrderedDict()
     for layer in range(1, _CONVS_PER_BLOCK + 1):
         modules[f"conv{layer}"] = _conv(config, channels, kernel_size, factory)
         modules[f"activation{layer}"] = _activation(config, channels, factory)
-    modules["first_half"] = FirstChannels(channels // 2)
-    modules["unshuffle"] = nn.PixelUnshuffle(2)
-    return nn.Sequential(modules)
+    return modules
 
 
 def _conv(config: ConvNetConfig, channels: int, kernel_size: int, factory: dict[str, Any]) -> nn.Module:
@@ -182,9 +187,7 @@ def _conv(config: ConvNetConfig, channels: int, kernel_size: int, factory: dict[
 
 
 def _activation(config: ConvNetConfig, channels: int, factory: dict[str, Any]) -> nn.Module:
-    if config.activation not in ACTIVATIONS:
-        raise InvalidInputError(f"activation={config.activation!r} is not known, use one of {_names(ACTIVATIONS)}")
-    module = ACTIVATIONS[config.activation](channels)
+    module = _ACTIVATIONS[config.activation](channels)
     return module.to(**{key: value for key, value in factory.items() if value is not None})
 
 
