@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from onelip.bench.measurement import Timing, Workload
 from onelip.bench.measurement.throughput import compare_networks, default_rounds
 from onelip.bench.measurement.workload import build_network, random_batch
+from onelip.bench.runs import NetworkSpec, RunSpec
 from onelip.bench.training import train
-from onelip.bench.training.config import TrainConfig
 from onelip.bench.training.evaluation import evaluate_run
 from onelip.bench.training.precision import check_bfloat16
 from onelip.layers import list_methods
@@ -49,10 +49,8 @@ def measure_times(method: str, batch: int, seconds: float) -> tuple[Timing, Timi
 
 def measure_accuracy(method: str, precision: str, epochs: int, runs: Path) -> tuple[float, float]:
     """Accuracy and certified accuracy at 36/255 on the test images, in percent."""
-    config = TrainConfig(
-        method=method,
-        width=8,
-        dataset="cifar10-mini",
+    config = RunSpec(
+        network=NetworkSpec(method=method, width=8, dataset="cifar10-mini"),
         epochs=epochs,
         recipe="short",
         precision=precision,  # pyright: ignore[reportArgumentType] - one of the two names below

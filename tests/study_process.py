@@ -38,7 +38,7 @@ def kill_in_training(method: str) -> None:
     original = Session.step
 
     def step(self: Session, *args: Any) -> float:
-        if self.config.method == method:
+        if self.config.network.method == method:
             die()
         return original(self, *args)
 

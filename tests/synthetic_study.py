@@ -14,7 +14,7 @@ from unittest.mock import patch
 from onelip.bench.report.advice import GIB, BudgetResult, Candidate, Limits
 from onelip.bench.report.build import BuiltReport, build_report
 from onelip.bench.report.cost_tables import Theory, TheoryLine
-from onelip.bench.runs import RunStatus, start_run
+from onelip.bench.runs import NetworkSpec, RunStatus, start_run
 
 COSTS = ("input_macs", "input_memory", "parameter_macs", "parameter_memory")
 
@@ -35,16 +35,23 @@ _MEMORY = {"aol": 1.1, "bcop": 1.2, "cayley": 2.0, "cpl": 1.5, "lot": 3.1, "sll"
 _SIZES = ("XS", "S", "M", "L")
 
 
-def finish(runs: Path, kind: str, config: dict[str, Any], metrics: dict[str, Any], seconds: float = 1.0) -> str:
+def finish(
+    runs: Path, kind: str, config: Any, metrics: dict[str, Any], seconds: float = 1.0, job: str | None = None
+) -> str:
     """Write one finished run; returns its name."""
-    with start_run(runs, kind, config) as run:
+    with start_run(runs, kind, config, job=job) as run:
         run.update(status=RunStatus.FINISHED, metrics=metrics, seconds=seconds)
         return run.folder.name
 
 
 def train_config(method: str, size: str, dataset: str, budget: str, seed: int = 0, **changes: Any) -> dict[str, Any]:
-    config = {"method": method, "size": size, "dataset": dataset, "kernel_size": 3, "budget": budget, "epochs": None}
+    kernel_size = changes.pop("kernel_size", 3)
+    config = {"network": network(method, size, dataset, kernel_size), "budget": budget, "epochs": None}
     return config | {"lr": 0.05, "weight_decay": 7e-6, "seed": seed} | changes
+
+
+def network(method: str, size: str = "XS", dataset: str = "cifar10", kernel_size: int = 3) -> dict[str, Any]:
+    return NetworkSpec(method=method, size=size, dataset=dataset, kernel_size=kernel_size).as_dict()
 
 
 def train_metrics(certified: float, accuracy: float, seconds: float) -> dict[str, Any]:
@@ -111,9 +118,7 @@ def add_times(runs: Path, *, sizes: Sequence[str] = ("XS", "S"), dataset: str = 
 def _workload(quantity: str, method: str, size: str, dataset: str) -> dict[str, Any]:
     return {
         "quantity": quantity,
-        "method": method,
-        "size": size,
-        "dataset": dataset,
+        "network": network(method, size, dataset),
         "batch_size": 256,
         "code": "0" * 12,
     }
@@ -154,7 +159,7 @@ def layers(decay: float) -> list[dict[str, Any]]:
 def add_diagnostics(runs: Path, *, size: str = "XS", dataset: str = "cifar10-mini") -> None:
     for method in METHODS[:-1]:
         decay = 0.9 + 0.1 * _CERTIFIED[method]
-        config = {"method": method, "size": size, "dataset": dataset}
+        config = {"network": network(method, size, dataset)}
         finish(runs, "diagnose", config, {"diagnostics": layers(decay)})
 
 

@@ -5,13 +5,14 @@ As a script, the command `onelip` with this data set under the name "tiny": pyth
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
 import torch
 
-from onelip.bench.data import catalogue
-from onelip.bench.data.base import Dataset, DatasetInfo
+from onelip.bench.data import Dataset, DatasetInfo, catalogue
+from onelip.bench.runs import NetworkSpec, RunSpec, specs
 
 INFO = DatasetInfo("tiny", "noisy patterns", 4, 8, 320, 100, (0.5, 0.5, 0.5), "crop-flip")
 
@@ -33,7 +34,15 @@ def install(target: Any) -> None:
     """Make the data set known; `target(object, name, value)` sets an attribute, as `setattr` does."""
     entry = catalogue.Entry(INFO, (), lambda path, progress: tiny_dataset())
     target(catalogue, "_ENTRIES", {**catalogue._ENTRIES, INFO.name: entry})
+    target(specs, "DATA_SETS", {**specs.DATA_SETS, INFO.name: INFO})
     target(catalogue, "load_cached", lambda info: tiny_dataset())
+
+
+def run_spec(**values: Any) -> RunSpec:
+    """A run from flat values, as the command line takes them."""
+    names = {field.name for field in dataclasses.fields(NetworkSpec)}
+    network = NetworkSpec(**{name: value for name, value in values.items() if name in names})
+    return RunSpec(network=network, **{name: value for name, value in values.items() if name not in names})
 
 
 if __name__ == "__main__":

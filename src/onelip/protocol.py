@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-RADII = (36 / 255, 72 / 255, 108 / 255, 1.0)
+RADIUS_NUMERATORS: tuple[int, ...] = (36, 72, 108, 255)
+"""Radii in units of 1/255, which name the metrics of records: `test_certified_accuracy_36` and so on."""
+
+RADII = tuple(numerator / 255 for numerator in RADIUS_NUMERATORS)
 """Radii at which certified accuracy is reported, in the Euclidean norm of images with values in [0, 1]."""
 
 WIDTHS = {"XS": 16, "S": 32, "M": 64, "L": 128}
@@ -12,19 +16,39 @@ WIDTHS = {"XS": 16, "S": 32, "M": 64, "L": 128}
 
 SIZES = tuple(WIDTHS)
 
+AugmentationName = Literal["none", "crop-flip", "randaugment"]
+
 
 @dataclass(frozen=True)
-class ImageFormat:
-    """What a network must know about a data set."""
+class DatasetInfo:
+    """What is known of a data set without reading it: enough to build a model for it."""
 
+    name: str
+    title: str
     num_classes: int
     image_size: int
+    train_size: int
+    test_size: int
+    mean: tuple[float, float, float]
+    """Mean of each colour channel over the official training set, on the scale [0, 1]."""
+    augmentation: AugmentationName
+    """The augmentation that the paper trains with on this data set."""
     channels: int = 3
 
 
+_CIFAR10_MEAN = (0.49139968, 0.48215841, 0.44653091)
+
 DATA_SETS = {
-    "cifar10": ImageFormat(10, 32),
-    "cifar100": ImageFormat(100, 32),
-    "tiny-imagenet": ImageFormat(200, 64),
+    info.name: info
+    for info in (
+        DatasetInfo("cifar10", "CIFAR-10", 10, 32, 50_000, 10_000, _CIFAR10_MEAN, "crop-flip"),
+        DatasetInfo(
+            "cifar100", "CIFAR-100", 100, 32, 50_000, 10_000, (0.50707516, 0.48654887, 0.44091784), "crop-flip"
+        ),
+        DatasetInfo(
+            "tiny-imagenet", "Tiny ImageNet", 200, 64, 100_000, 10_000, (0.4802, 0.4481, 0.3975), "randaugment"
+        ),
+        DatasetInfo("cifar10-mini", "CIFAR-10, embedded part", 10, 32, 4_000, 1_000, _CIFAR10_MEAN, "crop-flip"),
+    )
 }
-"""The data sets of the paper, with the side of their square images."""
+"""The data sets of the paper, and the part of CIFAR-10 that comes with the benchmark."""

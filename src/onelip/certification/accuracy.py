@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from onelip.certification.certificates import ArithmeticName, Certifier
 from onelip.errors import InvalidInputError
+from onelip.protocol import RADII
 
-DEFAULT_EPS = (36 / 255, 72 / 255, 108 / 255, 1.0)
+DEFAULT_EPS = RADII
 """The radii of the comparison paper."""
 
 

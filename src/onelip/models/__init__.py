@@ -6,7 +6,8 @@ create("tiny-imagenet-m-lot")                 # by name
 
 from __future__ import annotations
 
-from onelip.models.config import ACTIVATIONS, WIDTHS, ConvNetConfig
+from onelip.models.config import ACTIVATIONS, ConvNetConfig
 from onelip.models.convnet import ConvNet, create
+from onelip.protocol import WIDTHS
 
 __all__ = ["ACTIVATIONS", "WIDTHS", "ConvNet", "ConvNetConfig", "create"]

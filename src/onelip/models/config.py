@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from onelip.errors import InvalidInputError
 from onelip.layers import get_method
-
-WIDTHS = {"XS": 16, "S": 32, "M": 64, "L": 128}
-"""Channels after the first layer for images up to 32 x 32; each doubling of the side beyond halves them."""
+from onelip.protocol import WIDTHS
 
 ACTIVATIONS = {"maxmin": 2, "groupsort4": 4, "householder": 2, "abs": 1}
 """Activations by name, with the number of channels that each looks at together."""

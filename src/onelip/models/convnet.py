@@ -33,7 +33,8 @@ from onelip.layers.grouping import GroupedChannelPad, HalveAndUnshuffle
 from onelip.layers.stacking import stacked_transforms
 from onelip.linalg.fourier import Size
 from onelip.models.batch_parts import apply_in_parts, may_be_split
-from onelip.models.config import WIDTHS, ConvNetConfig
+from onelip.models.config import ConvNetConfig
+from onelip.protocol import DATA_SETS, WIDTHS
 
 _ACTIVATIONS: dict[str, Callable[[int], nn.Module]] = {
     "maxmin": lambda channels: MaxMin(),
@@ -43,7 +44,6 @@ _ACTIVATIONS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 _CONVS_PER_BLOCK = 5
-_DATA_SETS = {"cifar10": (10, 32), "cifar100": (100, 32), "tiny-imagenet": (200, 64)}
 
 
 class ConvNet(nn.Sequential):
@@ -199,16 +199,16 @@ def create(name: str) -> ConvNet:
     rest = name.lower()
     kernel_size = 1 if rest.endswith("-1x1") else 3
     rest = rest.removesuffix("-1x1")
-    data_set = next((key for key in _DATA_SETS if rest.startswith(f"{key}-")), None)
+    data_set = max((key for key in DATA_SETS if rest.startswith(f"{key}-")), key=len, default=None)
     parts = rest.removeprefix(f"{data_set}-").split("-")
     sizes, methods = [size.lower() for size in WIDTHS], [method.key for method in list_methods()]
     if data_set is None or len(parts) != 2 or parts[0] not in sizes or parts[1] not in methods:
         raise InvalidInputError(
             f"there is no model {name!r}, use <data set>-<size>-<method> or that with -1x1 at the end: "
-            f"{_names(_DATA_SETS)}; {_names(sizes)}; {_names(methods)}"
+            f"{_names(DATA_SETS)}; {_names(sizes)}; {_names(methods)}"
         )
-    num_classes, input_size = _DATA_SETS[data_set]
-    return ConvNet(parts[1], parts[0], num_classes, input_size, kernel_size)
+    data = DATA_SETS[data_set]
+    return ConvNet(parts[1], parts[0], data.num_classes, data.image_size, kernel_size)
 
 
 def _names(names: Any) -> str:

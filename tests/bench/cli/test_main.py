@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 import types
 
 import pytest
@@ -97,9 +95,3 @@ def test_one_line_keeps_every_word() -> None:
         ]
     )
     assert cli.one_line(box) == "Error parsing: invalid value; Expected 1 to 3"
-
-
-def test_help_does_not_wait_for_torch() -> None:
-    script = "import sys; from onelip.bench.cli import find_commands; find_commands(); print('torch' in sys.modules)"
-    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert output.strip() == "False"

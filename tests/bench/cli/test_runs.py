@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onelip.bench.cli import run
-from onelip.bench.runs import RunStatus, start_run
+from onelip.bench.runs import NetworkSpec, RunStatus, start_run
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("COLUMNS", "80")
     names = []
     for method, dataset in (("soc", "cifar10"), ("sandwich", "tiny-imagenet"), ("lot", "cifar10")):
-        config = {"method": method, "size": "XS", "dataset": dataset, "budget": "24h", "lr": 0.1}
-        current = start_run(Path("runs"), "train", config, seed=0)
+        network = NetworkSpec(method=method, dataset=dataset)
+        current = start_run(Path("runs"), "train", {"network": network, "budget": "24h", "lr": 0.1, "seed": 0})
         metrics = {"test_accuracy": 0.71234567, "test_certified_accuracy_36": 0.5, "loss": math.nan}
         if method == "soc":
             current.update(status=RunStatus.FINISHED, metrics=metrics, seconds=86_400.0)

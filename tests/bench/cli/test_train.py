@@ -12,7 +12,7 @@ import torch
 
 from onelip.bench.cli import run as run_command
 from onelip.bench.data import normalise
-from onelip.bench.runs import load_records, start_run
+from onelip.bench.runs import NetworkSpec, load_records, start_run
 from onelip.bench.training.evaluation import evaluate_run
 from onelip.bench.training.step_time import StepTime
 from onelip.certification import certify
@@ -108,7 +108,7 @@ def test_bad_arguments(arguments: list[str], message: str, tmp_path: Path, capsy
 
 
 def test_evaluating_something_else(tmp_path: Path) -> None:
-    with start_run(tmp_path, "measure", {"method": "aol"}) as run:
+    with start_run(tmp_path, "measure", {"network": NetworkSpec(method="aol").as_dict()}) as run:
         run.update(status="finished")
     with pytest.raises(InvalidInputError, match="not a training run"):
         evaluate_run(run.folder)
@@ -123,7 +123,8 @@ def test_step_times_add_up() -> None:
 def test_budget_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     times = {"XS": 0.1, "S": 0.4, "M": 1.6, "L": 6.4}
     monkeypatch.setattr(
-        "onelip.bench.training.step_time.measure_step_time", lambda config, device: StepTime(times[config.size], 0.0)
+        "onelip.bench.training.step_time.measure_step_time",
+        lambda config, device: StepTime(times[config.network.size], 0.0),
     )
     assert run_command(["budget", "--budget", "1h"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -146,23 +147,25 @@ def test_budget_measures(capsys: pytest.CaptureFixture[str]) -> None:
 def test_step_time_is_a_line_through_two_batches(
     monkeypatch: pytest.MonkeyPatch, fixed: float, per_image: float
 ) -> None:
+    from tiny_data import run_spec
+
     from onelip.bench.training import step_time
-    from onelip.bench.training.config import TrainConfig
 
     def clockwork(model: object, optimiser: object, config: object, batch: int, device: object) -> float:
         return fixed + per_image * batch
 
     monkeypatch.setattr(step_time, "_step_seconds", clockwork)
-    config = TrainConfig(method="aol", width=4, dataset="tiny", epochs=1)
+    config = run_spec(method="aol", width=4, dataset="tiny", epochs=1)
     step = step_time.measure_step_time(config, torch.device("cpu"))
     assert step.seconds(256) == pytest.approx(fixed + 256 * per_image)
 
 
 def test_noise_never_makes_a_step_time_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tiny_data import run_spec
+
     from onelip.bench.training import step_time
-    from onelip.bench.training.config import TrainConfig
 
     monkeypatch.setattr(step_time, "_step_seconds", lambda *arguments: 1.0 if arguments[3] == 16 else 0.9)
-    config = TrainConfig(method="aol", width=4, dataset="tiny", epochs=1)
+    config = run_spec(method="aol", width=4, dataset="tiny", epochs=1)
     step = step_time.measure_step_time(config, torch.device("cpu"))
     assert step.seconds(16) == step.seconds(256) == pytest.approx(1.0)

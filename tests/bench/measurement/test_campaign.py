@@ -35,7 +35,7 @@ def test_a_finished_job_is_read_not_repeated(tmp_path: Path, monkeypatch: pytest
         "fits": True, "parameters": 1, "training": 3, "inference": 2, "smallest_card_gib": 8,
     }  # fmt: skip
     record = read_record(first.folder)
-    assert (record.kind, record.status, record.config["method"]) == ("measure", RunStatus.FINISHED, "standard")
+    assert (record.kind, record.status, record.network.method) == ("measure", RunStatus.FINISHED, "standard")
 
 
 def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_commands_write_records_and_fit_80_columns(
     use = {
         record["config"]["predicted"]: record["metrics"]["training"]
         for record in records
-        if record["config"]["quantity"] == "memory" and record["config"]["method"] == "aol"
+        if record["config"]["quantity"] == "memory" and record["config"]["network"]["method"] == "aol"
     }
     assert use[True] == pytest.approx(use[False], rel=0.01)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from onelip.bench.cli import run
 from onelip.bench.measurement import REFERENCE, Workload, predict_memory
 from onelip.bench.measurement.workload import build_network
-from onelip.bench.runs import size_name
 from onelip.errors import InvalidInputError
 from onelip.models import ConvNet
 
@@ -20,7 +18,6 @@ from onelip.models import ConvNet
 def test_a_width_replaces_the_size() -> None:
     work = Workload("aol", width=8, batch_size=2)
     assert (work.size, work.size_name, work.reference) == (None, "w8", Workload(REFERENCE, None, "cifar10", 2, 8))
-    assert size_name(asdict(work)) == "w8"
     model = build_network(work)
     assert isinstance(model, ConvNet)
     assert model.config.channels == 8
@@ -53,6 +50,6 @@ def test_measure_command_takes_a_width(tmp_path: Path, capsys: pytest.CaptureFix
     assert run(["measure", "macs", "--width", "4", *common]) == 0
     assert "ConvNet w4, cifar10" in capsys.readouterr().out
     records = [json.loads(path.read_text()) for path in tmp_path.glob("*/record.json")]
-    assert [(r["config"]["size"], r["config"]["width"]) for r in records] == [(None, 4)] * 2
+    assert [(r["config"]["network"]["size"], r["config"]["network"]["width"]) for r in records] == [(None, 4)] * 2
     assert run(["measure", "macs", "--width", "4", "--sizes", "XS", *common]) == 2
     assert capsys.readouterr().err == "onelip: pass either --sizes or --width, not both\n"

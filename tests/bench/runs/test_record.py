@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from onelip.bench.runs import (
     RECORD_FILE,
+    NetworkSpec,
     RunStatus,
     canonical_json,
     dump_json,
@@ -28,6 +29,9 @@ from onelip.bench.runs import (
 from onelip.bench.runs.machine import machine_facts
 from onelip.errors import InvalidInputError
 
+SOC = NetworkSpec(method="soc", dataset="cifar10-mini")
+NETWORK = SOC.as_dict()
+
 
 class Colour(enum.Enum):
     RED = "red"
@@ -40,9 +44,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class Config:
-    method: str = "soc"
-    size: str = "XS"
-    dataset: str = "cifar10-mini"
+    network: NetworkSpec = SOC
     seed: int = 0
     decay: float = 7e-6
     widths: tuple[int, ...] = (1, 2)
@@ -58,34 +60,33 @@ SAME_CONFIG = {
     "widths": [1, 2.0],
     "decay": np.float64(7e-6),
     "seed": 0,
-    "dataset": "cifar10-mini",
-    "size": "XS",
-    "method": "soc",
+    "network": NETWORK,
 }
 
 
 def test_name_depends_on_content_alone() -> None:
-    name = run_name("train", Config(), 0)
+    name = run_name("train", Config())
     assert name.startswith("train-soc-XS-cifar10mini-s0-")
-    assert run_name("train", SAME_CONFIG, 0) == name
+    assert run_name("train", SAME_CONFIG) == name
     others = [
-        run_name("train", Config(decay=7.000000000000001e-6), 0),
-        run_name("train", Config(), 1),
-        run_name("train", Config(), None),
-        run_name("measure", Config(), 0),
-        run_name("train", Config(inner=Inner(0.2)), 0),
+        run_name("train", Config(decay=7.000000000000001e-6)),
+        run_name("train", Config(seed=1)),
+        run_name("measure", Config()),
+        run_name("train", Config(inner=Inner(0.2))),
+        run_name("train", Config(network=NetworkSpec(method="soc", dataset="cifar10-mini", kernel_size=1))),
     ]
     assert len({name, *others}) == 6
 
 
 def test_name_is_fixed_for_ever() -> None:
     """A change of the hash would make every study on every disk run again."""
-    assert run_name("train", {"method": "soc", "lr": 0.05}, 3) == "train-soc-s3-32c7df632795"
+    config = {"network": {"method": "soc", "width": 8}, "lr": 0.05, "seed": 3}
+    assert run_name("train", config) == "train-soc-w8-s3-450b963f9878"
 
 
 @pytest.mark.parametrize("method", ["../../etc", "a/b", ".hidden", "x" * 300, "", "ä\n"])
 def test_name_is_a_safe_folder_name(method: str) -> None:
-    name = run_name(".k", {"method": method}, None)
+    name = run_name(".k", {"network": {"method": method}})
     assert "/" not in name
     assert "\n" not in name
     assert not name.startswith(".")
@@ -136,21 +137,30 @@ def test_record_round_trip_with_non_finite_metrics(tmp_path: Path) -> None:
     assert "NaN," not in (run.folder / RECORD_FILE).read_text().replace('"NaN"', "")
 
 
-def test_seed_must_agree_with_the_configuration() -> None:
-    with pytest.raises(InvalidInputError, match="the seed is 1, but 0 in the configuration"):
-        new_record("train", Config(), seed=1)
-    with pytest.raises(InvalidInputError, match="whole number"):
-        new_record("train", {"seed": "x"})
+@pytest.mark.parametrize("network", [None, "soc", {"method": "soc"}, NETWORK | {"width": "8"}, NETWORK | {"size": "Q"}])
+def test_every_record_names_its_network(network: object) -> None:
+    with pytest.raises(InvalidInputError, match=r"config\.network"):
+        new_record("train", {"network": network})
+
+
+def test_a_run_belongs_to_the_job_that_took_it_last(tmp_path: Path) -> None:
+    with start_run(tmp_path, "train", Config(), job="a search") as run:
+        run.update(status=RunStatus.FINISHED)
+    with start_run(tmp_path, "train", Config()) as run:
+        assert run.record.job == "a search"
+    with start_run(tmp_path, "train", Config(), job="a training") as run:
+        assert run.record.status is RunStatus.FINISHED
+    assert read_record(run.folder).job == "a training"
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed", "interrupted", "pruned"])
 def test_an_ending_needs_a_reason(status: str) -> None:
     with pytest.raises(InvalidInputError, match=f"{status} needs a reason"):
-        new_record("train", {}).changed(status=RunStatus(status))
+        new_record("train", Config()).changed(status=RunStatus(status))
 
 
 def _edited(change: dict[str, object]) -> str:
-    tree = json.loads(new_record("train", {"method": "soc"}).to_json()) | change
+    tree = json.loads(new_record("train", Config()).to_json()) | change
     return json.dumps({key: value for key, value in tree.items() if value != "DELETE"})
 
 
@@ -164,28 +174,36 @@ def _edited(change: dict[str, object]) -> str:
         (b"[" * 100_000, "damaged: not valid JSON"),
         (b"[1, 2]", "not an onelip record"),
         (b'{"name": "left-pad"}', "not an onelip record"),
-        (_edited({"schema_version": 0}), "has schema version 0, this onelip reads 1; run it again"),
-        (_edited({"schema_version": 2}), "has schema version 2, this onelip reads 1; update onelip"),
-        (_edited({"metrics": "DELETE"}), "damaged: without metrics"),
-        (_edited({"extra": 1}), "damaged: unknown fields extra"),
-        (_edited({"seconds": "12"}), "damaged: seconds is a str"),
-        (_edited({"seed": True}), "damaged: seed is a bool"),
-        (_edited({"status": "great"}), "damaged: unknown status 'great'; known: running, finished"),
+        (_edited({"schema_version": 1}), "older onelip"),
+        (_edited({"schema_version": 3}), "update onelip"),
+        (_edited({"schema_version": "2"}), "update onelip"),
+        (_edited({"metrics": "DELETE"}), "metrics"),
+        (_edited({"extra": 1}), "unknown fields: extra"),
+        (_edited({"seconds": "12"}), "seconds is '12'"),
+        (_edited({"seconds": 10**4000}), "seconds is int"),
+        (_edited({"seconds": True}), "seconds is True"),
+        (_edited({"command": ["a", 1]}), "command.1 is int"),
+        (_edited({"versions": {"torch": None}}), "versions.torch is None"),
+        (_edited({"config": {"network": NETWORK, "seed": True}}), "config.seed"),
+        (_edited({"config": {"network": NETWORK | {"kernel_size": 3.5}}}), "config.network.kernel_size is 3.5"),
+        (_edited({"config": {}}), "config.network"),
+        (_edited({"job": 5}), "job is int"),
+        (_edited({"status": "great"}), "status is 'great'; known: running, finished"),
         (_edited({"status": "failed"}), "failed needs a reason"),
         (_edited({"updated_at": "yesterday"}), "damaged: updated_at is not a time"),
         (_edited({"created_at": "2026-01-01T00:00:00"}), "damaged: created_at has no time zone"),
-        (_edited({"config": {"method": "lot"}}), "edited by hand"),
+        (_edited({"config": {"network": NETWORK}}), "edited by hand"),
     ],
 )
 def test_a_bad_record_is_named_and_the_others_load(tmp_path: Path, content: bytes | str, problem: str) -> None:
     for method in ("aol", "lot"):
-        with start_run(tmp_path, "train", {"method": method}) as run:
+        with start_run(tmp_path, "train", {"network": NetworkSpec(method=method)}) as run:
             run.update(status=RunStatus.FINISHED)
     bad = tmp_path / "train-soc-0123456789ab"
     bad.mkdir()
     (bad / RECORD_FILE).write_bytes(content if isinstance(content, bytes) else content.encode())
     loaded = load_records(tmp_path)
-    assert [run.record.config["method"] for run in loaded.runs] == ["aol", "lot"]
+    assert [run.record.network.method for run in loaded.runs] == ["aol", "lot"]
     (message,) = loaded.problems
     assert message.startswith(f"{bad / RECORD_FILE}: ")
     assert problem in message

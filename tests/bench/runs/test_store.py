@@ -17,6 +17,7 @@ import torch
 
 from onelip.atomic_files import WriteError, write_atomically
 from onelip.bench.runs import (
+    NetworkSpec,
     Run,
     RunStatus,
     StoredRun,
@@ -31,7 +32,7 @@ from onelip.bench.runs import (
 from onelip.bench.runs.lock import RunLock, is_locked
 from onelip.errors import InvalidInputError
 
-CONFIG = {"method": "soc", "dataset": "cifar10-mini"}
+CONFIG = {"network": NetworkSpec(method="soc", dataset="cifar10-mini").as_dict()}
 
 
 def _no_space(*_: Any) -> int:
@@ -139,8 +140,8 @@ def test_a_damaged_record_stops_the_run_and_frees_the_lock(tmp_path: Path) -> No
 WRITER = """
 import sys, torch
 from pathlib import Path
-from onelip.bench.runs import start_run
-run = start_run(Path(sys.argv[1]), "train", {"method": "soc", "dataset": "cifar10-mini"})
+from onelip.bench.runs import NetworkSpec, start_run
+run = start_run(Path(sys.argv[1]), "train", {"network": NetworkSpec(method="soc", dataset="cifar10-mini")})
 step = 0
 while True:
     run.save_checkpoint({"w": torch.full((20_000,), float(step))}, {"step": step})
@@ -234,9 +235,9 @@ def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
 
 def test_find_and_remove(tmp_path: Path) -> None:
     for seed in (0, 1):
-        with start_run(tmp_path, "train", CONFIG, seed=seed) as run:
+        with start_run(tmp_path, "train", CONFIG | {"seed": seed}) as run:
             run.update(status=RunStatus.FINISHED)
-    assert find_run(tmp_path, "train-soc-cifar10mini-s1") == run.folder
+    assert find_run(tmp_path, "train-soc-XS-cifar10mini-s1") == run.folder
     assert find_run(tmp_path, run.folder.name) == run.folder
     for name, problem in [("train", "2 runs begin with 'train'"), ("x", "no run begins with 'x'"), ("", "no run")]:
         with pytest.raises(InvalidInputError, match=problem):
@@ -249,7 +250,7 @@ def test_find_and_remove(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="precious: not a run of onelip"):
         find_run(tmp_path, "precious")
     with (
-        start_run(tmp_path, "train", CONFIG, seed=1) as busy,
+        start_run(tmp_path, "train", CONFIG | {"seed": 1}) as busy,
         pytest.raises(InvalidInputError, match="another process writes"),
     ):
         remove_run(busy.folder)

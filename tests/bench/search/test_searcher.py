@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 import tiny_data
+from tiny_data import run_spec
 
 from onelip.bench.cli import run as run_command
-from onelip.bench.runs import RunStatus, load_checkpoint, load_records, new_record
+from onelip.bench.runs import RunSpec, RunStatus, load_checkpoint, load_records, new_record
 from onelip.bench.search.searcher import SPACE, SearchConfig, best_trial, open_study, search
 from onelip.bench.training import StopTraining, TrainOptions
-from onelip.bench.training.config import TrainConfig
 from onelip.errors import InvalidInputError, OnelipError
 
 BASE: dict[str, Any] = {"method": "aol", "width": 4, "dataset": "tiny", "batch_size": 32, "epochs": 1}
@@ -31,13 +31,13 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _config(**changes: Any) -> SearchConfig:
-    return SearchConfig(base=TrainConfig(**BASE), **changes)
+    return SearchConfig(base=run_spec(**BASE), **changes)
 
 
-def _fake_train(config: TrainConfig, runs_dir: Path, options: TrainOptions) -> Any:
+def _fake_train(config: RunSpec, runs_dir: Path, options: TrainOptions) -> Any:
     """A training run whose result is known: best at lr = 0.01 and a small weight decay."""
-    value = math.exp(-((math.log10(config.max_lr) + 2) ** 2)) - 100 * config.weight_decay
-    record = new_record("train", config, config.seed)
+    value = math.exp(-((math.log10(config.settings.lr) + 2) ** 2)) - 100 * config.weight_decay
+    record = new_record("train", config)
     try:
         for fraction in (0.12, 0.34, 1.0):
             options.on_validation(fraction, {"validation_certified_accuracy_36": value * fraction})
@@ -83,7 +83,7 @@ def test_workers_share_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """A second worker joins in the middle of every trial of the first, as if both ran at once."""
     config = _config(trials=6)
 
-    def joined(run_config: TrainConfig, runs_dir: Path, options: TrainOptions) -> Any:
+    def joined(run_config: RunSpec, runs_dir: Path, options: TrainOptions) -> Any:
         study = open_study(config, tmp_path)
         if len(study.trials) < config.trials:
             other = study.ask(dict(SPACE))
@@ -120,12 +120,12 @@ def test_failures_are_kept_and_shown(
 ) -> None:
     calls = []
 
-    def failing(config: TrainConfig, runs_dir: Path, options: TrainOptions) -> Any:
+    def failing(config: RunSpec, runs_dir: Path, options: TrainOptions) -> Any:
         calls.append(config.lr)
         if len(calls) == 1:
             raise RuntimeError("eigh did\nnot converge")
         if len(calls) == 2:
-            record = new_record("train", config, config.seed)
+            record = new_record("train", config)
             return record.changed(status=RunStatus.DIVERGED, reason="the training loss is not finite")
         return _fake_train(config, runs_dir, options)
 
@@ -158,7 +158,7 @@ def test_failures_are_kept_and_shown(
 
 
 def test_a_full_disk_does_not_cost_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(config: TrainConfig, runs_dir: Path, options: TrainOptions) -> Any:
+    def full(config: RunSpec, runs_dir: Path, options: TrainOptions) -> Any:
         raise OnelipError("no space")
 
     monkeypatch.setattr("onelip.bench.search.searcher.train", full)
@@ -201,12 +201,12 @@ def test_bad_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInputError, match="trials must be 1 or more"):
         _config(trials=0)
     with pytest.raises(InvalidInputError, match="validation_fraction must be above 0"):
-        SearchConfig(base=TrainConfig(**BASE, validation_fraction=0.0))
+        SearchConfig(base=run_spec(**BASE, validation_fraction=0.0))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InvalidInputError, match="under torchrun"):
         search(_config(), tmp_path)
 
 
 def test_learning_rate_of_the_base_does_not_matter() -> None:
-    assert _config().name == SearchConfig(base=TrainConfig(**BASE, lr=0.5, weight_decay=0.1)).name
-    assert _config().name != SearchConfig(base=dataclasses.replace(TrainConfig(**BASE), method="soc")).name
+    assert _config().name == SearchConfig(base=run_spec(**BASE, lr=0.5, weight_decay=0.1)).name
+    assert _config().name != SearchConfig(base=run_spec(**BASE | {"method": "soc"})).name

@@ -38,9 +38,9 @@ def test_quick_trains_all_main_methods_once() -> None:
     jobs = plan(preset("quick"))
     assert _kinds(jobs) == {"memory": 9, "macs": 9, "time": 8, "train": 8}
     trained = [job for job in jobs if isinstance(job, TrainJob)]
-    assert tuple(job.config.method for job in trained) == MAIN_METHODS
+    assert tuple(job.network.method for job in trained) == MAIN_METHODS
     assert all(job.config.recipe == "short" and job.search is None for job in trained)
-    assert {job.config.method: job.config.lr for job in trained} == dict.fromkeys(MAIN_METHODS, 0.002) | {
+    assert {job.network.method: job.config.lr for job in trained} == dict.fromkeys(MAIN_METHODS, 0.002) | {
         "standard": 5e-4
     }
     # The promise is ten minutes on two cores: the estimate leaves two for the report and a slow machine.
@@ -57,14 +57,14 @@ def test_the_protocol_of_the_paper() -> None:
     assert {job.config.base.budget for job in jobs if isinstance(job, SearchJob)} == {"2h"}
     trained = [job for job in jobs if isinstance(job, TrainJob)]
     assert {job.config.budget for job in trained} == {"2h", "10h", "24h"}
-    assert {job.config.dataset for job in trained if job.config.kernel_size == 1} == {"cifar10"}
+    assert {job.network.dataset for job in trained if job.network.kernel_size == 1} == {"cifar10"}
     assert all(job.config.batch_size == 256 for job in trained)
-    long = next(job for job in trained if job.config.budget == "24h" and job.config.method == "soc")
+    long = next(job for job in trained if job.config.budget == "24h" and job.network.method == "soc")
     assert long.search is not None
     assert (long.estimated_seconds(_nowhere) or 0) > 24 * 3600
-    short = next(job for job in trained if job.config.budget == "2h" and job.config.method == "soc")
+    short = next(job for job in trained if job.config.budget == "2h" and job.network.method == "soc")
     assert (short.estimated_seconds(_nowhere) or 1e9) < 300  # the best trial of its search is this training
-    assert long.search.config.base.method == "soc"
+    assert long.search.network.method == "soc"
 
 
 def test_a_plan_is_a_function_of_its_options() -> None:
@@ -85,7 +85,7 @@ def test_needed_jobs_come_before_those_that_need_them() -> None:
 
 def test_seeds_are_the_outermost_loop() -> None:
     jobs = plan(_options(seeds=2, methods=("aol", "soc")))
-    assert [(job.facts["seed"], job.facts["method"]) for job in jobs] == [
+    assert [(job.facts["seed"], job.network.method) for job in jobs] == [
         (0, "aol"),
         (0, "soc"),
         (1, "aol"),
@@ -102,8 +102,8 @@ def test_union_has_every_job_once() -> None:
 def test_shards_divide_the_work_and_keep_networks_together() -> None:
     jobs = plan(preset("paper"))
     parts = [shard(jobs, index, 5) for index in range(1, 6)]
-    own = [{job.name for job in part if job.facts["method"] != "reference"} for part in parts]
-    everything = {job.name for job in jobs if job.facts["method"] != "reference"}
+    own = [{job.name for job in part if job.network.method != "reference"} for part in parts]
+    everything = {job.name for job in jobs if job.network.method != "reference"}
     assert set.union(*own) == everything
     assert sum(len(names) for names in own) == len(everything)
     for part in parts:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_data
-from synthetic_study import finish, train_config, train_metrics
+from synthetic_study import finish, network, train_config, train_metrics
 
 from onelip.bench.report.evidence import read_evidence
 from onelip.bench.report.findings import findings
@@ -34,7 +35,7 @@ def _planned(study: Path, **changes: Any) -> list[TrainJob]:
 
 def test_planned_trainings_without_a_record_are_named(tmp_path: Path) -> None:
     first, second = _planned(tmp_path)
-    finish(tmp_path / "runs", "train", first.config.__dict__, train_metrics(0.1, 0.2, 60.0))
+    finish(tmp_path / "runs", "train", first.config, train_metrics(0.1, 0.2, 60.0), job=first.name)
     evidence = read_evidence(tmp_path)
     assert [(row.run, row.status, row.reason) for row in evidence.trouble] == [
         (second.name, "not run", "planned, not begun")
@@ -45,15 +46,15 @@ def test_planned_trainings_without_a_record_are_named(tmp_path: Path) -> None:
 
 
 def test_trials_of_a_search_are_not_the_planned_training(tmp_path: Path) -> None:
-    """They have the same budget and seed, but no test results; the winner gets them and then is the training."""
+    """They belong to the job of the search; the winner that is certified belongs to that of the training."""
     (job,) = _planned(tmp_path, methods=("soc",), search_runs=2)
     assert job.search is not None
     trials = tmp_path / job.search.trials
     metrics = train_metrics(0.1, 0.2, 60.0)
     only_validated = {name: value for name, value in metrics.items() if not name.startswith("test_")}
-    finish(trials, "train", job.config.__dict__, only_validated)
+    finish(trials, "train", job.config, only_validated, job=job.search.name)
     assert [row.status for row in read_evidence(tmp_path).trouble] == ["not run"]
-    finish(trials, "train", {**job.config.__dict__, "lr": 0.01}, metrics)
+    finish(trials, "train", dataclasses.replace(job.config, lr=0.01), metrics, job=job.name)
     assert read_evidence(tmp_path).trouble == ()
 
 
@@ -72,7 +73,7 @@ def test_the_time_of_a_search_is_that_of_its_trials(tmp_path: Path) -> None:
     from onelip.bench.report.findings import facts
 
     finish(tmp_path, "train", train_config("aol", "XS", "cifar10", "1h"), {}, seconds=3600.0)
-    finish(tmp_path, "search", {"method": "aol"}, {"lr": 0.1}, seconds=3600.0)
+    finish(tmp_path, "search", {"network": network("aol")}, {"lr": 0.1}, seconds=3600.0)
     assert dict(facts(read_evidence(tmp_path)))["computing time"] == "1.0 h"
 
 

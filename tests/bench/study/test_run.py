@@ -94,7 +94,7 @@ def test_a_study_from_nothing_to_a_report(tmp_path: Path, capsys: pytest.Capture
     runs = _stored(study)
     assert all(run.status is RunStatus.FINISHED for run in runs.values())
     final = [run.record for run in runs.values() if "diagnostics" in run.record.metrics]
-    assert sorted(record.config["method"] for record in final) == ["aol", "standard"]
+    assert sorted(record.network.method for record in final) == ["aol", "standard"]
     assert all("test_certified_accuracy_36" in record.metrics for record in final)
     # The winning trial is the final training of aol: two trials, one training of standard, one record of the search.
     assert len(runs) == 4
@@ -110,7 +110,11 @@ def test_a_study_from_nothing_to_a_report(tmp_path: Path, capsys: pytest.Capture
 
     # More options add jobs; the old ones stay.
     assert _compare(f"{SMALL} --methods soc --no-report", study) == 0
-    names = [job["method"] for job in json.loads((study / "study.json").read_text())["jobs"] if job["kind"] == "train"]
+    names = [
+        job["network"]["method"]
+        for job in json.loads((study / "study.json").read_text())["jobs"]
+        if job["kind"] == "train"
+    ]
     assert names == ["aol", "standard", "soc"]
     assert len(_stored(study)) == 5
     assert _compare("compare --dry-run", study) == 0
@@ -159,7 +163,7 @@ def _fail_in_training(monkeypatch: pytest.MonkeyPatch, method: str, error: BaseE
     original = Session.step
 
     def step(self: Session, *args: Any) -> float:
-        if self.config.method == method:
+        if self.config.network.method == method:
             raise error
         return original(self, *args)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import tiny_data
+from tiny_data import run_spec
 
 from onelip.bench.runs import load_records
 from onelip.bench.training import train
-from onelip.bench.training.config import TrainConfig
 from onelip.bench.training.journal import read_log
 from onelip.errors import InvalidInputError
 
@@ -34,7 +34,7 @@ def test_same_losses_as_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     largest, and two trainings part.
     """
     tiny_data.install(monkeypatch.setattr)
-    config = TrainConfig(method="cpl", width=4, dataset="tiny", batch_size=32, lr=0.05, epochs=2, init="xavier")
+    config = run_spec(method="cpl", width=4, dataset="tiny", batch_size=32, lr=0.05, epochs=2, init="xavier")
     alone = train(config, tmp_path / "one")
     _torchrun(f"{ARGUMENTS} --epochs 2 --init xavier", tmp_path / "two")
     (run,) = load_records(tmp_path / "two").runs  # one record: only the first process writes
@@ -60,6 +60,6 @@ def test_a_batch_must_divide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     from onelip.bench.training.session import Session
 
     tiny_data.install(monkeypatch.setattr)
-    config = TrainConfig(method="aol", width=4, dataset="tiny", batch_size=33, epochs=1)
+    config = run_spec(method="aol", width=4, dataset="tiny", batch_size=33, epochs=1)
     with pytest.raises(InvalidInputError, match="multiple of world_size 2"):
         Session(config, Ranks(1, 2, torch.device("cpu")))

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import tiny_data
 import torch
+from tiny_data import run_spec
 from torch import Tensor, nn
 
-from onelip.bench.runs import RunStatus, read_record, run_name
+from onelip.bench.runs import RunSpec, RunStatus, read_record, run_name
 from onelip.bench.training import StopTraining, TrainOptions, estimate_scores, precision, train
-from onelip.bench.training.config import TrainConfig
 from onelip.bench.training.journal import Journal, read_log
 from onelip.bench.training.session import Session
 from onelip.checkpoints import load_model
@@ -31,7 +31,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_data.install(monkeypatch.setattr)
 
 
-def tiny_config(**changes: Any) -> TrainConfig:
+def tiny_config(**changes: Any) -> RunSpec:
     defaults: dict[str, Any] = {
         "method": "aol",
         "width": 4,
@@ -40,7 +40,7 @@ def tiny_config(**changes: Any) -> TrainConfig:
         "lr": 0.1,
         "epochs": 2,
     }
-    return TrainConfig(**defaults | changes)
+    return run_spec(**defaults | changes)
 
 
 def test_a_run_learns_and_is_recorded(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_run_learns_and_is_recorded(tmp_path: Path) -> None:
     assert radii == sorted(radii, reverse=True)
     assert read_record(folder) == record
     assert not (folder / "checkpoint.safetensors").exists()
-    assert load_model(folder / "model.safetensors").config == config.network
+    assert load_model(folder / "model.safetensors").config == config.network.config
 
 
 def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
     assert (tmp_path / first.name / "model.safetensors").stat().st_mtime_ns == weights
 
 
-def _weights(tmp_path: Path, config: TrainConfig) -> dict[str, Tensor]:
+def _weights(tmp_path: Path, config: RunSpec) -> dict[str, Tensor]:
     record = train(config, tmp_path)
     return dict(load_model(tmp_path / record.name / "model.safetensors").state_dict())
 
@@ -90,13 +90,13 @@ def test_the_method_decides_the_learning_rate() -> None:
 
 
 def test_budgets_below_an_hour_follow_the_short_recipe() -> None:
-    ten_minutes = TrainConfig(method="lot", budget="10m")
+    ten_minutes = run_spec(method="lot", budget="10m")
     assert (ten_minutes.recipe, ten_minutes.optimizer, ten_minutes.batch_size) == ("short", "adam", 64)
-    assert ten_minutes == TrainConfig(method="lot", budget="10m", recipe="short")
-    assert TrainConfig(method="lot", budget="59m59s").recipe == "short"
+    assert ten_minutes == run_spec(method="lot", budget="10m", recipe="short")
+    assert run_spec(method="lot", budget="59m59s").recipe == "short"
     long: list[dict[str, Any]] = [{"budget": "1h"}, {"epochs": 3}, {"budget": "10m", "recipe": "paper"}]
     for options in long:
-        config = TrainConfig(method="lot", **options)
+        config = run_spec(method="lot", **options)
         assert (config.recipe, config.optimizer, config.batch_size, config.lr) == ("paper", "sgd", 256, 0.08)
 
 
@@ -114,16 +114,21 @@ def test_budgets_below_an_hour_follow_the_short_recipe() -> None:
         ({"ema_decay": 1.0}, "ema_decay must be in"),
         ({"batch_size": 0}, "batch_size must be 1 or more"),
         ({"validation_fraction": 1.0}, "validation_fraction must be in"),
-        ({"size": "XXL", "width": None}, "size='XXL' is not known"),
+        ({"size": "XXL", "width": None}, "no size 'XXL'"),
         ({"size": "S"}, "either a size or a width"),
         ({"method": "none"}, "there is no method"),
         ({"dataset": "mnist"}, "unknown data set"),
-        ({"optimizer": "sdg"}, "unknown optimizer"),
     ],
 )
 def test_bad_arguments(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         tiny_config(**changes)
+
+
+def test_an_unknown_optimizer_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"unknown optimizer 'sdg'; known: .*sgd"):
+        train(tiny_config(optimizer="sdg"), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_batch_that_is_too_large(tmp_path: Path) -> None:
@@ -207,7 +212,7 @@ def test_bfloat16(tmp_path: Path) -> None:
     command = "train --method aol --width 4 --dataset tiny --batch-size 32 --lr 0.1 --epochs 2 --precision bfloat16"
     arguments = [*command.split(), "--skip-test", "--quiet", "--runs-dir", str(tmp_path)]
     subprocess.run([sys.executable, tiny_data.__file__, *arguments], check=True)
-    folder = tmp_path / run_name("train", config, 0)
+    folder = tmp_path / run_name("train", config)
     plain = train(tiny_config(), tmp_path)
     losses = [metrics["train_loss"] for metrics in (read_record(folder).metrics, plain.metrics)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)

@@ -6,17 +6,17 @@ import math
 from pathlib import Path
 
 import pytest
+from tiny_data import run_spec
 
-from onelip.bench.runs import RunStatus
+from onelip.bench.runs import RunSpec, RunStatus
 from onelip.bench.training import train
-from onelip.bench.training.config import TrainConfig
 from onelip.bench.training.evaluation import evaluate_run
 from onelip.layers import MethodInfo, list_methods
 
 CHANCE = 0.1
 
 
-def loss_of_equal_scores(config: TrainConfig) -> float:
+def loss_of_equal_scores(config: RunSpec) -> float:
     """What a network that has learnt nothing gets: all ten scores alike."""
     assert config.temperature is not None
     return config.offset + config.temperature * math.log(math.exp(-config.offset / config.temperature) + 9)
@@ -29,7 +29,7 @@ def test_a_method_learns_in_20_seconds(method: MethodInfo, tmp_path: Path) -> No
 
     So narrow, Sandwich, the slowest, takes a higher learning rate than by default.
     """
-    config = TrainConfig(
+    config = run_spec(
         method=method.key,
         width=4,
         dataset="cifar10-mini",

@@ -15,14 +15,14 @@ import pytest
 import safetensors.torch
 import tiny_data
 import torch
+from tiny_data import run_spec
 
 from onelip.atomic_files import WriteError
 from onelip.bench.cli import run as run_command
 from onelip.bench.data import Splits
-from onelip.bench.runs import Run, RunStatus, StoredRun, load_checkpoint, read_record, run_name
+from onelip.bench.runs import Run, RunSpec, RunStatus, StoredRun, load_checkpoint, read_record, run_name
 from onelip.bench.runs.durations import TrainingClock
 from onelip.bench.training import LeftEarly, TrainOptions, train
-from onelip.bench.training.config import TrainConfig
 from onelip.bench.training.journal import read_log
 from onelip.bench.training.session import Session
 from onelip.errors import InvalidInputError
@@ -42,8 +42,8 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_data.install(monkeypatch.setattr)
 
 
-def _folder(runs_dir: Path, config: TrainConfig) -> Path:
-    return runs_dir / run_name("train", config, config.seed)
+def _folder(runs_dir: Path, config: RunSpec) -> Path:
+    return runs_dir / run_name("train", config)
 
 
 def _assert_same_weights(first: Path, second: Path) -> None:
@@ -60,7 +60,7 @@ def _steps_saved(folder: Path) -> int:
 
 
 def test_killed_runs_end_with_the_same_weights(tmp_path: Path) -> None:
-    config = TrainConfig(**CONFIG)
+    config = run_spec(**CONFIG)
     uninterrupted = train(config, tmp_path / "whole")
     folder = _folder(tmp_path / "parts", config)
     for kill_after in (7, 23):  # in the first and in the third epoch of 9 steps
@@ -88,7 +88,7 @@ class _Stopped(BaseException):
     """As sudden as a kill, for tests within one process."""
 
 
-def _train_until(step: int, config: TrainConfig, runs_dir: Path) -> None:
+def _train_until(step: int, config: RunSpec, runs_dir: Path) -> None:
     original, count = Session.step, [0]
 
     def stopping(self: Session, *args: Any) -> float:
@@ -106,7 +106,7 @@ def _train_until(step: int, config: TrainConfig, runs_dir: Path) -> None:
 @pytest.mark.parametrize("step", [1, 9, 10])
 @pytest.mark.parametrize("method", ["cayley", "sandwich"])
 def test_resuming_anywhere(tmp_path: Path, method: str, step: int) -> None:
-    config = TrainConfig(method=method, width=4, dataset="tiny", batch_size=32, epochs=2)
+    config = run_spec(method=method, width=4, dataset="tiny", batch_size=32, epochs=2)
     train(config, tmp_path / "whole")
     _train_until(step, config, tmp_path / "parts")
     assert _steps_saved(_folder(tmp_path / "parts", config)) == step
@@ -117,7 +117,7 @@ def test_resuming_anywhere(tmp_path: Path, method: str, step: int) -> None:
 
 
 def test_a_run_that_is_asked_to_stop_writes_a_checkpoint_first(tmp_path: Path) -> None:
-    config = TrainConfig(method="aol", width=4, dataset="tiny", batch_size=32, epochs=2)
+    config = run_spec(method="aol", width=4, dataset="tiny", batch_size=32, epochs=2)
     train(config, tmp_path / "whole")
     asked: list[bool] = []
 
@@ -136,7 +136,7 @@ def test_a_run_that_is_asked_to_stop_writes_a_checkpoint_first(tmp_path: Path) -
 
 def test_a_finished_run_is_handed_over_with_its_network_and_data(tmp_path: Path) -> None:
     """Once at the end of the training, and again by a later call, which reads both from the disk."""
-    config = TrainConfig(method="aol", width=4, dataset="tiny", batch_size=32, epochs=1)
+    config = run_spec(method="aol", width=4, dataset="tiny", batch_size=32, epochs=1)
     scores: list[torch.Tensor] = []
 
     def keep(run: Run, model: torch.nn.Module, splits: Splits) -> None:
@@ -150,7 +150,7 @@ def test_a_finished_run_is_handed_over_with_its_network_and_data(tmp_path: Path)
 
 
 def test_time_already_used_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = TrainConfig(method="aol", width=4, dataset="tiny", batch_size=32, budget="3s")
+    config = run_spec(method="aol", width=4, dataset="tiny", batch_size=32, budget="3s")
     _train_until(15, config, tmp_path)
     used = load_checkpoint(_folder(tmp_path, config)).meta["train_seconds"]  # type: ignore[union-attr]
     assert 0 < used < 3
@@ -169,7 +169,7 @@ def test_time_already_used_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
-    config = TrainConfig(**CONFIG)
+    config = run_spec(**CONFIG)
     _train_until(3, config, tmp_path)
     path = _folder(tmp_path, config) / "checkpoint.safetensors"
     content = bytearray(path.read_bytes())
@@ -183,7 +183,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = TrainConfig(**CONFIG)
+    config = run_spec(**CONFIG)
     train(config, tmp_path / "whole")
     folder = _folder(tmp_path / "runs", config)
     original, count = os.fsync, [0]
@@ -210,7 +210,7 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(disk)]
     if sys.platform != "linux" or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("needs the right to mount a tmpfs")
-    config = TrainConfig(**CONFIG)
+    config = run_spec(**CONFIG)
     try:
         with pytest.raises(WriteError, match="No space left on device"):
             train(config, disk, OFTEN)
@@ -221,7 +221,7 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
 
 
 def test_two_processes_cannot_train_one_run(tmp_path: Path) -> None:
-    config = TrainConfig(**CONFIG)
+    config = run_spec(**CONFIG)
 
     def second(fraction: float, metrics: Any) -> None:
         with pytest.raises(InvalidInputError, match="another process writes this run"):
@@ -237,7 +237,7 @@ def test_the_average_is_restored(tmp_path: Path) -> None:
     from onelip.bench.training.distributed import Ranks
 
     ranks = Ranks(0, 1, torch.device("cpu"))
-    first, second = (Session(TrainConfig(**CONFIG, seed=seed), ranks) for seed in (0, 1))
+    first, second = (Session(run_spec(**CONFIG, seed=seed), ranks) for seed in (0, 1))
     batch = next(iter(first.stream))
     first.step(*batch, 0.3, 45)
     second.restore(first.state(), 1)

@@ -56,7 +56,7 @@ class BudgetCommand:
         import torch
 
         from onelip.bench.data import get_dataset
-        from onelip.bench.training.config import TrainConfig
+        from onelip.bench.runs import NetworkSpec, RunSpec
         from onelip.bench.training.step_time import measure_step_time
 
         device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -66,9 +66,8 @@ class BudgetCommand:
             row[size] = None
             if foreseen > limit:
                 continue
-            config = TrainConfig(
-                method=method, size=size, dataset=self.dataset, budget=self.budget, batch_size=self.batch_size
-            )
+            network = NetworkSpec(method=method, size=size, dataset=self.dataset)
+            config = RunSpec(network=network, budget=self.budget, batch_size=self.batch_size)
             start = time.perf_counter()
             step = measure_step_time(config, device)
             foreseen = _GROWTH * (time.perf_counter() - start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,10 +50,10 @@ class ListRuns:
         return 0
 
     def _chosen(self, run: StoredRun) -> bool:
-        config = run.record.config
+        network = run.record.network
         return (
-            (not self.method or config.get("method") in self.method)
-            and (not self.dataset or config.get("dataset") in self.dataset)
+            (not self.method or network.method in self.method)
+            and (not self.dataset or network.dataset in self.dataset)
             and (not self.status or run.status in self.status)
         )
 
@@ -136,7 +136,7 @@ def _as_tree(run: StoredRun) -> dict[str, Any]:
     from onelip.bench.runs import SCHEMA_VERSION
 
     tree = {"schema_version": SCHEMA_VERSION, "name": run.folder.name, "folder": run.folder}
-    return tree | vars(run.record) | {"status": run.status}
+    return tree | asdict(run.record) | {"status": run.status}
 
 
 def _print_list(runs: list[StoredRun], metrics: tuple[str, ...], runs_dir: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from onelip.bench.cli import CommandInfo
-from onelip.bench.training.config import TrainConfig
+from onelip.bench.runs import RunSpec
 
 if TYPE_CHECKING:
     import optuna
@@ -27,7 +27,7 @@ class SearchCommand:
     The same command continues a stopped study; started twice, it has 2 workers.
     """
 
-    config: TrainConfig
+    spec: RunSpec
     trials: int = 16
     """Number of points."""
     sampler: Literal["random", "tpe"] = "random"
@@ -54,7 +54,7 @@ class SearchCommand:
         from onelip.bench.training import TrainOptions
 
         config = SearchConfig(
-            base=self.config,
+            base=self.spec,
             trials=self.trials,
             sampler=self.sampler,
             pruner=self.pruner,

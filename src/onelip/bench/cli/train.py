@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onelip.bench.cli import CommandInfo
-from onelip.bench.training.config import TrainConfig
+from onelip.bench.runs import RunSpec
+from onelip.protocol import RADIUS_NUMERATORS
 
 if TYPE_CHECKING:
     from onelip.bench.runs import RunRecord
@@ -25,7 +26,7 @@ class TrainCommand:
     Several GPUs: torchrun --nproc-per-node 4 --no-python onelip train ...
     """
 
-    config: TrainConfig
+    spec: RunSpec
     runs_dir: Path = Path("runs")
     """Folder with one sub-folder per run."""
     device: str | None = None
@@ -47,7 +48,7 @@ class TrainCommand:
 
         seconds = parse_duration(self.checkpoint_every)
         options = TrainOptions(device=self.device, checkpoint_seconds=seconds, progress=not self.quiet)
-        record = train(self.config, self.runs_dir, options)
+        record = train(self.spec, self.runs_dir, options)
         if not is_first_process():
             return 0
         folder = self.runs_dir / record.name
@@ -74,11 +75,11 @@ def print_result(record: RunRecord, folder: Path) -> None:
         )
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("%")
-    for column in ("accuracy", "36/255", "72/255", "108/255", "255/255"):
+    for column in ("accuracy", *(f"{radius}/255" for radius in RADIUS_NUMERATORS)):
         table.add_column(column, justify="right")
     titles = {"validation": "validation, estimate", "proven_validation": "validation, proven", "test": "test, proven"}
     for prefix, title in titles.items():
-        names = ["accuracy", *(f"certified_accuracy_{radius}" for radius in (36, 72, 108, 255))]
+        names = ["accuracy", *(f"certified_accuracy_{radius}" for radius in RADIUS_NUMERATORS)]
         values = [metrics.get(f"{prefix}_{name}") for name in names]
         if values[0] is not None:
             table.add_row(title, *("-" if value is None else f"{100 * value:.2f}" for value in values))

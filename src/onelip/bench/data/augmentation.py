@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from onelip.bench.data.base import AugmentationName
 from onelip.errors import InvalidInputError
+from onelip.protocol import AugmentationName
 
 
 class Augmentation(Protocol):

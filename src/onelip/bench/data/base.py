@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from onelip.errors import InvalidInputError, OnelipError
+from onelip.protocol import DatasetInfo
 
 Progress = Callable[[str, int, int | None], None]
 """Called with (what is done, units done so far, units in total or None if not known)."""
-
-AugmentationName = Literal["none", "crop-flip", "randaugment"]
 
 
 def silent(stage: str, done: int, total: int | None) -> None:
@@ -28,23 +26,6 @@ def silent(stage: str, done: int, total: int | None) -> None:
 
 class DataError(OnelipError):
     """Data that is missing, cannot be fetched or cannot be stored; the message says what to do."""
-
-
-@dataclass(frozen=True)
-class DatasetInfo:
-    """What is known of a data set without reading it: enough to build a model for it."""
-
-    name: str
-    title: str
-    num_classes: int
-    image_size: int
-    train_size: int
-    test_size: int
-    mean: tuple[float, float, float]
-    """Mean of each colour channel over the official training set, on the scale [0, 1]."""
-    augmentation: AugmentationName
-    """The augmentation that the paper trains with on this data set."""
-    channels: int = 3
 
 
 @dataclass(frozen=True)

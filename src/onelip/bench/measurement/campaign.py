@@ -49,7 +49,12 @@ class Job:
 
     def config(self) -> dict[str, Any]:
         """What identifies the measurement, as plain values."""
-        config = {"quantity": self.quantity, **asdict(self.workload), "code": code_fingerprint()}
+        config: dict[str, Any] = {
+            "quantity": self.quantity,
+            "network": self.workload.network.as_dict(),
+            "batch_size": self.workload.batch_size,
+            "code": code_fingerprint(),
+        }
         if self.quantity == "memory":
             config["predicted"] = self.predicted
         if self.quantity == "time" or (self.quantity == "memory" and not self.predicted):
@@ -101,9 +106,12 @@ def _hardware(device: torch.device) -> str:
     return f"{facts['cpu']}, {facts['torch_threads']} threads"
 
 
-def run_job(job: Job, runs_dir: Path) -> Outcome:
-    """Measure one job, or read its record; an error in it is an outcome too, so that other jobs go on."""
-    with start_run(runs_dir, "measure", job.config()) as run:
+def run_job(job: Job, runs_dir: Path, study_job: str | None = None) -> Outcome:
+    """Measure one job, or read its record; an error in it is an outcome too, so that other jobs go on.
+
+    `study_job` is the name of the study's job that this is, for the record.
+    """
+    with start_run(runs_dir, "measure", job.config(), job=study_job) as run:
         if run.record.status is RunStatus.FINISHED and not _may_fit_now(job, run.record.metrics):
             return Outcome(job, run.record.metrics, None, False, run.folder)
         start = time.monotonic()

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
-
-WIDTHS = {"XS": 16, "S": 32, "M": 64, "L": 128}
-"""The width parameter w of the paper, for 32 x 32 images; it is halved for 64 x 64."""
+from onelip.protocol import WIDTHS
 
 _CONVOLUTIONS_PER_BLOCK = 5
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onelip.bench.data import DatasetInfo, get_dataset
-from onelip.bench.measurement.reference import WIDTHS, ReferenceConvNet
-from onelip.bench.runs import size_name
+from onelip.bench.measurement.reference import ReferenceConvNet
+from onelip.bench.runs import REFERENCE, NetworkSpec
 from onelip.errors import InvalidInputError
 from onelip.models import ConvNet
-from onelip.models.config import ConvNetConfig
-
-REFERENCE = "reference"
-"""Name of the fixed plain network in the place of a method."""
-
-SIZES = tuple(WIDTHS)
+from onelip.protocol import DatasetInfo
 
 _NOISE = 0.02
 _LEARNING_RATE = 1e-4  # has no influence on time or memory; small, so that random labels never lead to overflow
@@ -40,26 +34,21 @@ class Workload:
     width: int | None = None
 
     def __post_init__(self) -> None:
-        data = get_dataset(self.dataset)  # refuses unknown names
-        if self.width is None:
-            object.__setattr__(self, "size", "XS" if self.size is None else self.size)
-            if self.size not in SIZES:
-                raise InvalidInputError(f"there is no size {self.size!r}, use one of {', '.join(SIZES)}")
-        else:  # refuses a size beside the width, and widths that no network has; the reference has the same limits
-            ConvNetConfig(
-                method="standard",
-                size=self.size,
-                num_classes=data.num_classes,
-                input_size=data.image_size,
-                width=self.width,
-            )
+        network = self.network
+        _ = replace(network, method=REFERENCE).config  # refuses unknown data sets and widths that no network has
+        object.__setattr__(self, "size", network.size)
         if self.batch_size < 1:
             raise InvalidInputError(f"the batch size must be positive, not {self.batch_size}")
 
     @property
     def data(self) -> DatasetInfo:
         """Facts about the data set; time and memory depend on its image size and number of classes only."""
-        return get_dataset(self.dataset)
+        return self.network.data
+
+    @property
+    def network(self) -> NetworkSpec:
+        """The network without the batch size."""
+        return NetworkSpec(method=self.method, size=self.size, width=self.width, dataset=self.dataset)
 
     @property
     def reference(self) -> Workload:
@@ -69,7 +58,7 @@ class Workload:
     @property
     def size_name(self) -> str:
         """XS, S, M or L, or w8 for a width of 8."""
-        return size_name(asdict(self))
+        return self.network.size_name
 
 
 def build_network(workload: Workload, device: torch.device | None = None) -> nn.Module:

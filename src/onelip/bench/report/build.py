@@ -141,7 +141,7 @@ def _write_tables(tables: Sequence[Table], folder: Path) -> tuple[Path, ...]:
 
 def _methods(evidence: Evidence, theory: Theory | None) -> list[str]:
     """All methods that the page may colour, the paper's among them for the advisor."""
-    found = {str(run.record.config["method"]) for run in evidence.runs if "method" in run.record.config}
+    found = {run.record.network.method for run in evidence.runs}
     found |= {candidate.method for candidate in published_candidates()}
     return sorted(found | {line.method for line in (theory.lines if theory else ())})
 

@@ -20,11 +20,9 @@ from onelip.bench.report.rows import Evidence
 from onelip.bench.report.style import REFERENCE
 from onelip.bench.report.summaries import newest
 from onelip.errors import InvalidInputError
+from onelip.protocol import DATA_SETS
 
 _FILE = "costs.csv"
-
-_IMAGE_SIZES = {"cifar10": 32, "cifar10-mini": 32, "cifar100": 32, "tiny-imagenet": 64}
-"""Memory and operations depend on the image size; the number of classes does not change these networks."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,8 @@ class PredictedCost:
 
 
 def image_size(dataset: str) -> int | None:
-    """Side of the images of a data set that is known here."""
-    return _IMAGE_SIZES.get(dataset)
+    """Side of the images of a known data set: memory and operations depend on it, not on the number of classes."""
+    return DATA_SETS[dataset].image_size if dataset in DATA_SETS else None
 
 
 @functools.cache

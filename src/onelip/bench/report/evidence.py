@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from onelip.bench.report.planned import not_run, read_plan
 from onelip.bench.report.rows import (
-    RADII,
     CostKey,
     DiagnosticRow,
     Evidence,
@@ -23,15 +22,16 @@ from onelip.bench.report.rows import (
     TrainingRow,
     TroubleRow,
 )
-from onelip.bench.runs import RECORD_FILE, STUDY_FILE, RunStatus, StoredRun, load_records, parse_json, size_name
+from onelip.bench.runs import RECORD_FILE, STUDY_FILE, RunStatus, StoredRun, load_records, parse_json
 from onelip.bench.runs.durations import format_duration, parse_duration
 from onelip.errors import InvalidInputError
+from onelip.protocol import RADIUS_NUMERATORS
 
 LOG_FILE = "log.jsonl"
 """Written by the training beside its record."""
 
-NOT_A_SETTING = ("seed", "method", "size", "width", "dataset", "kernel_size", "budget", "epochs")
-"""Configuration fields that name a model, its budget or its repetition; all others are its hyper-parameters."""
+NOT_A_SETTING = ("network", "seed", "budget", "epochs", "method", "size", "width", "dataset", "kernel_size")
+"""Fields of run and network that name a model, its budget or its repetition; all others are its hyper-parameters."""
 
 
 def read_evidence(folder: Path) -> Evidence:
@@ -89,14 +89,15 @@ def _training_row(run: StoredRun) -> TrainingRow:
     record = run.record
     config, metrics = record.config, record.metrics
     budget, hours = _budget(config, metrics)
-    setting = tuple(sorted((name, str(value)) for name, value in config.items() if name not in NOT_A_SETTING))
-    found = {radius: _fraction(metrics, f"test_certified_accuracy_{radius}") for radius in RADII}
+    network, all_settings = record.network, config | record.network.as_dict()
+    setting = tuple(sorted((name, str(value)) for name, value in all_settings.items() if name not in NOT_A_SETTING))
+    found = {radius: _fraction(metrics, f"test_certified_accuracy_{radius}") for radius in RADIUS_NUMERATORS}
     return TrainingRow(
         run=run.folder.name,
-        method=config["method"],
-        size=size_name(config),
-        dataset=config["dataset"],
-        kernel_size=int(config.get("kernel_size", 3)),
+        method=network.method,
+        size=network.size_name,
+        dataset=network.dataset,
+        kernel_size=network.kernel_size,
         budget=budget,
         budget_hours=hours,
         learning_rate=_first_number(config, "lr"),
@@ -155,8 +156,8 @@ def _fitting(runs: list[StoredRun], quantity: str) -> list[StoredRun]:
 
 
 def _cost_key(run: StoredRun) -> CostKey:
-    config = run.record.config
-    return CostKey(config["method"], size_name(config), config["dataset"], int(config["batch_size"]))
+    network = run.record.network
+    return CostKey(network.method, network.size_name, network.dataset, int(run.record.config["batch_size"]))
 
 
 def _time_row(run: StoredRun) -> TimeRow:
@@ -193,11 +194,11 @@ def _macs_row(run: StoredRun) -> MacsRow:
 
 
 def _diagnostic_row(run: StoredRun) -> DiagnosticRow:
-    config = run.record.config
+    network = run.record.network
     layers = tuple(run.record.metrics["diagnostics"])
     if any("path" not in layer or "variance" not in layer for layer in layers):
         raise KeyError("path and variance in its diagnostics")
-    return DiagnosticRow(run.folder.name, config["method"], size_name(config), config["dataset"], layers)
+    return DiagnosticRow(run.folder.name, network.method, network.size_name, network.dataset, layers)
 
 
 def _trouble(runs: Iterable[StoredRun]) -> Iterable[TroubleRow]:
@@ -221,10 +222,6 @@ def _trouble(runs: Iterable[StoredRun]) -> Iterable[TroubleRow]:
 
 
 def _trouble_row(run: StoredRun, status: str, reason: str) -> TroubleRow:
-    config = run.record.config
-    names = (
-        str(config.get("method", "")),
-        size_name(config) if "size" in config else "",
-        str(config.get("dataset", "")),
-    )
+    network = run.record.network
+    names = (network.method, network.size_name, network.dataset)
     return TroubleRow(run.folder.name, run.record.kind, *names, status, reason)

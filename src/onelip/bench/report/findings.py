@@ -66,8 +66,8 @@ def _smallest(evidence: Evidence) -> list[str]:
 def facts(evidence: Evidence) -> list[tuple[str, str]]:
     """Figures of the page's head: (name, value)."""
     finished = sum(run.status is RunStatus.FINISHED for run in evidence.runs)
-    methods = {str(run.record.config.get("method")) for run in evidence.runs} - {REFERENCE, "None"}
-    datasets = {str(run.record.config.get("dataset")) for run in evidence.runs} - {"None"}
+    methods = {run.record.network.method for run in evidence.runs} - {REFERENCE}
+    datasets = {run.record.network.dataset for run in evidence.runs}
     # A search takes the time of its trials, which are runs themselves.
     hours = sum(run.record.seconds for run in evidence.runs if run.record.kind != "search") / 3600
     return [

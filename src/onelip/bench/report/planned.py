@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from onelip.bench.report.rows import TroubleRow
-from onelip.bench.runs import STUDY_FILE, StoredRun, parse_json, size_name
-
-_SAME = ("method", "size", "width", "dataset", "kernel_size", "budget", "epochs", "batch_size", "seed")
+from onelip.bench.runs import STUDY_FILE, NetworkSpec, StoredRun, parse_json, read_dataclass
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
@@ -30,21 +28,12 @@ def read_plan(folder: Path) -> dict[str, Any]:
 def not_run(plan: dict[str, Any], runs: Iterable[StoredRun]) -> Iterator[TroubleRow]:
     """One row for each planned training that has no record of its own."""
     runs = list(runs)
-    present = {_identity(run.record.config) for run in runs if run.record.kind == "train" and not _is_trial(run)}
+    present = {run.record.job for run in runs if run.record.kind == "train"}
     failed = {run.folder.name: run.record.reason for run in runs if run.record.status.value == "failed"}
     for job in plan.get("jobs", []):
-        if job["kind"] != "train" or _identity(job) in present:
+        if job["kind"] != "train" or job["name"] in present:
             continue
         causes = [f"{need} failed: {failed[need]}" for need in job["needs"] if need in failed]
-        size = size_name(job)
+        network = read_dataclass(NetworkSpec, job["network"], f"{STUDY_FILE}: {job['name']}.network")
         reason = causes[0] if causes else "planned, not begun"
-        yield TroubleRow(job["name"], "train", job["method"], size, job["dataset"], "not run", reason)
-
-
-def _identity(facts: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(facts.get(name) for name in _SAME)
-
-
-def _is_trial(run: StoredRun) -> bool:
-    """Of a search, and not the one that won and was certified as a final training."""
-    return run.folder.parent.parent.parent.name == "searches" and "test_accuracy" not in run.record.metrics
+        yield TroubleRow(job["name"], "train", network.method, network.size_name, network.dataset, "not run", reason)

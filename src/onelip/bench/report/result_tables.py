@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from onelip.bench.published import PublishedResult, published_results
 from onelip.bench.published.ranking import score_methods
-from onelip.bench.report.rows import RADII
 from onelip.bench.report.scores import METRICS, RadarScores
 from onelip.bench.report.style import size_order
 from onelip.bench.report.summaries import ModelSummary, longest_budget, ranking_entries
@@ -23,6 +22,7 @@ from onelip.bench.report.tables import (
     text,
     with_best,
 )
+from onelip.protocol import RADIUS_NUMERATORS
 
 _CERTIFIED = "certified accuracy at radius 36/255 on the test set, in %"
 
@@ -77,7 +77,7 @@ def _full_table(dataset: str, settings: list[ModelSummary]) -> Table:
     columns += [
         Column(name) for name in ("LR", "Weight decay", "Seeds", "Epochs", "Training", "Validation", "Accuracy")
     ]
-    columns += [Column(f"{radius}/255", "Certified accuracy [%] at radius") for radius in RADII]
+    columns += [Column(f"{radius}/255", "Certified accuracy [%] at radius") for radius in RADIUS_NUMERATORS]
     if any(printed):
         columns += [Column(name, "Published [%]") for name in ("acc.", "cert. 36/255")]
         rows = [row + _published_cells(result) for row, result in zip(rows, printed, strict=True)]
@@ -90,7 +90,7 @@ def _full_table(dataset: str, settings: list[ModelSummary]) -> Table:
         "the certified accuracy at 36/255 by which a setting is chosen. Bold: best of its column and budget."
         + seeds_note(settings),
         columns=tuple(columns),
-        rows=with_best(rows, range(10, 11 + len(RADII)), same=lambda row: row[3].text),
+        rows=with_best(rows, range(10, 11 + len(RADIUS_NUMERATORS)), same=lambda row: row[3].text),
     )
 
 
@@ -110,7 +110,7 @@ def _full_row(setting: ModelSummary) -> Row:
         duration(sum(seconds) / len(seconds) if seconds else None),
         percent(setting.validation_certified),
         percent(setting.accuracy),
-        *(percent(setting.certified.get(radius)) for radius in RADII),
+        *(percent(setting.certified.get(radius)) for radius in RADIUS_NUMERATORS),
     )
 
 

@@ -8,9 +8,6 @@ from typing import Any
 
 from onelip.bench.runs import StoredRun
 
-RADII = (36, 72, 108, 255)
-"""Radii of the certified accuracies, in units of 1/255."""
-
 
 @dataclass(frozen=True)
 class TrainingRow:

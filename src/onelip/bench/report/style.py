@@ -11,13 +11,11 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-REFERENCE = "reference"
-"""The plain network that costs are relative to; a row of its own in memory and operation counts."""
+from onelip.bench.runs import REFERENCE
+from onelip.protocol import SIZES
 
 BASELINES = ("standard", REFERENCE)
 """Networks without a guarantee."""
-
-SIZES = ("XS", "S", "M", "L")
 
 
 @dataclass(frozen=True)

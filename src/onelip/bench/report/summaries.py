@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from onelip.bench.published.ranking import RankingEntry
-from onelip.bench.report.rows import RADII, Evidence, MacsRow, MemoryRow, TimeRow, TrainingRow
+from onelip.bench.report.rows import Evidence, MacsRow, MemoryRow, TimeRow, TrainingRow
 from onelip.bench.report.style import BASELINES, REFERENCE, size_order
+from onelip.protocol import RADIUS_NUMERATORS
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def chosen_models(settings: Iterable[ModelSummary]) -> list[ModelSummary]:
 
 def _summary(rows: list[TrainingRow]) -> ModelSummary:
     first = rows[0]
-    certified = {radius: spread(row.certified.get(radius) for row in rows) for radius in RADII}
+    certified = {radius: spread(row.certified.get(radius) for row in rows) for radius in RADIUS_NUMERATORS}
     validation = spread(row.validation_certified for row in rows)
     hours = spread(row.budget_hours for row in rows)
     return ModelSummary(

@@ -1,9 +1,11 @@
 """Records of runs: one folder per run with one JSON record and at most one checkpoint; see docs/records.md."""
 
-from onelip.bench.runs.canonical import canonical_json, dump_json, parse_json, run_name, size_name, to_plain
+from onelip.bench.runs.canonical import canonical_json, dump_json, parse_json, run_name, to_plain
 from onelip.bench.runs.checkpoint import CHECKPOINT_FILE, Checkpoint, load_checkpoint, save_checkpoint
 from onelip.bench.runs.reading import read_record
+from onelip.bench.runs.recipes import RECIPES, Recipe
 from onelip.bench.runs.record import RECORD_FILE, SCHEMA_VERSION, STUDY_FILE, RunRecord, RunStatus, new_record
+from onelip.bench.runs.specs import REFERENCE, NetworkSpec, RunSpec
 from onelip.bench.runs.store import (
     LoadedRecords,
     Run,
@@ -14,16 +16,22 @@ from onelip.bench.runs.store import (
     remove_run,
     start_run,
 )
+from onelip.bench.runs.typed_reading import read_dataclass
 
 __all__ = [
     "CHECKPOINT_FILE",
+    "RECIPES",
     "RECORD_FILE",
+    "REFERENCE",
     "SCHEMA_VERSION",
     "STUDY_FILE",
     "Checkpoint",
     "LoadedRecords",
+    "NetworkSpec",
+    "Recipe",
     "Run",
     "RunRecord",
+    "RunSpec",
     "RunStatus",
     "StoredRun",
     "canonical_json",
@@ -34,11 +42,11 @@ __all__ = [
     "load_records",
     "new_record",
     "parse_json",
+    "read_dataclass",
     "read_record",
     "remove_run",
     "run_name",
     "save_checkpoint",
-    "size_name",
     "start_run",
     "to_plain",
 ]

@@ -21,7 +21,6 @@ from onelip.errors import InvalidInputError
 _NONFINITE = "$nonfinite"
 _NONFINITE_VALUES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _HASH_DIGITS = 12  # 48 bits: a million runs collide with probability 0.2 %, and a collision is detected
-_PREFIX_KEYS = ("method", "size", "dataset", "budget")
 
 
 def to_plain(value: Any, where: str = "config") -> Any:
@@ -72,17 +71,18 @@ def canonical_json(value: Any) -> str:
     return json.dumps(_encode(_integral(to_plain(value))), allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
-def run_name(kind: str, config: Any, seed: int | None) -> str:
-    """Folder name of a run: a readable prefix and the hash of kind, configuration and seed."""
+def run_name(kind: str, config: Any) -> str:
+    """Folder name of a run: a readable prefix, and the hash of its kind and configuration."""
     plain = to_plain(config)
     if not isinstance(plain, dict):
         raise InvalidInputError(f"a configuration is a dataclass or a dict, not a {type(config).__name__}")
-    identity = canonical_json({"kind": kind, "config": plain, "seed": seed})
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:_HASH_DIGITS]
-    words = [kind, *(plain[key] for key in _PREFIX_KEYS if isinstance(plain.get(key), str))]
-    if seed is not None:
-        words.append(f"s{seed}")
-    prefix = "-".join(re.sub(r"[^A-Za-z0-9.]+", "", word)[:16] for word in words)
+    digest = hashlib.sha256(canonical_json({"kind": kind, "config": plain}).encode()).hexdigest()[:_HASH_DIGITS]
+    network = plain["network"] if isinstance(plain.get("network"), dict) else {}
+    size = f"w{network['width']}" if network.get("width") is not None else network.get("size")
+    words = [kind, network.get("method"), size, network.get("dataset"), plain.get("budget")]
+    if plain.get("seed") is not None:
+        words.append(f"s{plain['seed']}")
+    prefix = "-".join(re.sub(r"[^A-Za-z0-9.]+", "", word)[:16] for word in words if isinstance(word, str))
     return f"{prefix.lstrip('.')}-{digest}"
 
 
@@ -122,9 +122,3 @@ def _decode_object(value: dict[str, Any]) -> Any:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
-
-
-def size_name(config: Mapping[str, Any]) -> str:
-    """XS, S, M, L, or "w8" for a network with a width of its own, which then replaces the size."""
-    width = config.get("width")
-    return str(config.get("size")) if width is None else f"w{width}"

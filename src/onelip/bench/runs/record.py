@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from onelip.bench.runs.canonical import dump_json, run_name, to_plain
+from onelip.bench.runs.machine import machine_facts
+from onelip.bench.runs.specs import NetworkSpec
+from onelip.bench.runs.typed_reading import read_dataclass
 from onelip.errors import InvalidInputError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 RECORD_FILE = "record.json"
 STUDY_FILE = "study.json"
 """Plan of a study, in the folder above those of its runs."""
@@ -44,8 +48,9 @@ class RunRecord:
 
     Args:
         kind: what the run did: "train", "measure", ...
-        config: everything that determines the run, as plain values; names the folder.
-        seed: the random seed, part of the identity too.
+        config: everything that determines the run, as plain values; its hash is part of the folder's name. Its field
+            `network` is a `NetworkSpec`; that of a training is a whole `RunSpec`.
+        job: name of the study's job that the run belongs to, if it belongs to one.
         command: the command line that made it.
         versions: software versions.
         commit: `{"id", "dirty"}` of onelip's checkout, or None for an installed package.
@@ -60,7 +65,7 @@ class RunRecord:
 
     kind: str
     config: dict[str, Any]
-    seed: int | None
+    job: str | None
     command: list[str]
     versions: dict[str, str]
     commit: dict[str, Any] | None
@@ -79,7 +84,17 @@ class RunRecord:
     @property
     def name(self) -> str:
         """Name of the folder that holds the run."""
-        return run_name(self.kind, self.config, self.seed)
+        return run_name(self.kind, self.config)
+
+    @functools.cached_property
+    def network(self) -> NetworkSpec:
+        """The network that was trained or measured."""
+        return read_dataclass(NetworkSpec, self.config.get("network"), "config.network")
+
+    @property
+    def seed(self) -> int | None:
+        """The random seed, where the configuration has one."""
+        return self.config.get("seed")
 
     def changed(self, **changes: Any) -> RunRecord:
         """A copy with these fields replaced and a new time stamp."""
@@ -93,28 +108,16 @@ class RunRecord:
         return dump_json(header | dataclasses.asdict(self), where="record") + "\n"
 
 
-def new_record(kind: str, config: Any, seed: int | None = None) -> RunRecord:
-    """Record of a run that starts now on this machine; `config` is a dataclass or a dict.
-
-    Without `seed`, the field `seed` of the configuration is taken if it has one.
-    """
-    from onelip.bench.runs.machine import machine_facts
-
-    name = run_name(kind, config, seed)  # refuses a bad configuration before anything else
-    plain = to_plain(config)
-    if seed is None:
-        seed = plain.get("seed")
-    elif plain.get("seed", seed) != seed:
-        raise InvalidInputError(f"{name}: the seed is {seed}, but {plain['seed']} in the configuration")
-    if not isinstance(seed, (int, type(None))) or isinstance(seed, bool):
-        raise InvalidInputError(f"{name}: the seed must be a whole number, not {seed!r}")
+def new_record(kind: str, config: Any, job: str | None = None) -> RunRecord:
+    """Record of a run that starts now on this machine; `config` is a dataclass or a dict."""
+    run_name(kind, config)  # refuses a bad configuration before anything else
     facts = machine_facts()
     versions, commit = facts.pop("versions"), facts.pop("commit")
     now = _now()
-    return RunRecord(
+    record = RunRecord(
         kind=kind,
-        config=plain,
-        seed=seed,
+        config=to_plain(config),
+        job=job,
         command=list(sys.argv),
         versions=versions,
         commit=commit,
@@ -126,6 +129,8 @@ def new_record(kind: str, config: Any, seed: int | None = None) -> RunRecord:
         created_at=now,
         updated_at=now,
     )
+    _ = record.network  # refuses a configuration without one
+    return record
 
 
 def _now() -> str:

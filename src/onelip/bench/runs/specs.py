@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
+from onelip.bench.runs.durations import format_duration, parse_duration
+from onelip.bench.runs.recipes import PAPER_FROM_SECONDS, RECIPES, Recipe
 from onelip.errors import InvalidInputError
-from onelip.protocol import SIZES
+from onelip.layers import get_method
+from onelip.models.config import ConvNetConfig
+from onelip.protocol import DATA_SETS, SIZES, AugmentationName, DatasetInfo
+
+REFERENCE = "reference"
+"""In the place of a method: the plain network that all costs are compared with."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSpec:
-    """One network on one data set. It has one of the paper's sizes (XS if nothing is said) or a width of its own."""
+    """One network on one data set.
+
+    Reading an old or foreign record must not fail because a method or data set is unknown here; `config` refuses them.
+    """
 
     method: str
+    """Key of the method, see `onelip methods`."""
     size: str | None = None
+    """XS, S, M or L; by default XS."""
     width: int | None = None
+    """Channels after the first layer, instead of --size."""
     dataset: str = "cifar10"
+    """Data set, see `onelip data list`."""
     kernel_size: int = 3
+    """Odd side of the kernels."""
+    activation: str = "maxmin"
+    """maxmin, groupsort4, householder or abs."""
+    padding_mode: str = "circular"
+    """circular or zeros."""
+    init: str = "auto"
+    """Starting values of the layers; auto is each method's own choice."""
     model: str = "convnet"
+    """Architecture: convnet is the comparison paper's."""
 
     def __post_init__(self) -> None:
         if self.size is not None and self.width is not None:
@@ -36,10 +60,37 @@ class NetworkSpec:
 
     @property
     def label(self) -> str:
-        """In words, for people: `bcop XS cifar10`, with the kernel or the model where they are not the usual ones."""
-        kernel = "" if self.kernel_size == 3 else f" {self.kernel_size}x{self.kernel_size}"
-        model = "" if self.model == "convnet" else f" {self.model}"
-        return f"{self.method} {self.size_name} {self.dataset}{kernel}{model}"
+        """In words, for people: `bcop XS cifar10`, with what is not as usual: the kernel, the model, ..."""
+        kernel = "" if self.kernel_size == 3 else f"{self.kernel_size}x{self.kernel_size}"
+        usual = {"activation": "maxmin", "padding_mode": "circular", "init": "auto", "model": "convnet"}
+        unusual = (getattr(self, name) for name, value in usual.items() if getattr(self, name) != value)
+        return " ".join(filter(None, (self.method, self.size_name, self.dataset, kernel, *unusual)))
+
+    @property
+    def data(self) -> DatasetInfo:
+        """Facts about the data set."""
+        if self.dataset not in DATA_SETS:
+            raise InvalidInputError(f"unknown data set {self.dataset!r}; known: {', '.join(DATA_SETS)}")
+        return DATA_SETS[self.dataset]
+
+    @property
+    def config(self) -> ConvNetConfig:
+        """What the network is built from; the reference has the limits of the network with plain convolutions."""
+        if self.model != "convnet":
+            raise InvalidInputError(f"unknown model {self.model!r}; known: convnet")
+        data = self.data
+        return ConvNetConfig(
+            method="standard" if self.method == REFERENCE else self.method,
+            size=self.size,
+            width=self.width,
+            num_classes=data.num_classes,
+            input_size=data.image_size,
+            in_channels=data.channels,
+            kernel_size=self.kernel_size,
+            activation=self.activation,
+            padding_mode=self.padding_mode,
+            init=self.init,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as in a record."""
@@ -48,16 +99,112 @@ class NetworkSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """One training of a network: for a time budget or a number of epochs, by a recipe, from a seed."""
+    """One training run. Two runs with equal fields have the same name and are the same run.
+
+    What is not given follows from the recipe, the method and the data set, and is known once the spec is made.
+    """
 
     network: NetworkSpec
     budget: str | None = None
+    """Training time, such as 2h, 5m, 90s. Evaluation does not count. Give this or --epochs."""
     epochs: int | None = None
-    batch_size: int = 256
-    recipe: str = "paper"
+    """Passes over the training set, instead of --budget."""
+    recipe: Literal["auto", "paper", "short"] = "auto"
+    """Defaults of batch size, learning rate, optimiser and temperature: the paper's, or short for a few hundred steps.
+    auto is short for budgets below 1h, else paper."""
+    batch_size: int | None = None
+    """Images per step, over all processes; by default that of the recipe (256; short: 64)."""
+    lr: float | None = None
+    """Highest learning rate of the schedule; by default that of the method for the recipe (short: 0.002 for most)."""
+    weight_decay: float = 3e-5
+    """Weight decay; the default is the middle of the range that the paper searches."""
+    optimizer: str | None = None
+    """An optimiser of torch by its name: sgd, adamw, nadam, ...; by default that of the recipe (sgd; short: adam)."""
+    momentum: float = 0.9
+    """Momentum, where the optimiser has one; the schedule cycles it unless --no-cycle-momentum."""
+    cycle_momentum: bool = True
+    """Move momentum (or beta1) from 0.95 to 0.85 and back while the learning rate rises and falls: torch's default."""
+    offset: float = 2 * math.sqrt(2) * 36 / 255
+    """Margin that the loss asks for."""
+    temperature: float | None = None
+    """Temperature of the loss; by default that of the recipe (0.25; short: 2)."""
+    augmentation: AugmentationName | None = None
+    """none, crop-flip or randaugment; by default what the paper uses for the data set."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16: autocast of the input transformations; parameter transformations stay in float32."""
+    channels_last: bool = False
+    """Store images channels-last."""
+    ema_decay: float | None = None
+    """Average the weights with this decay per step, such as 0.999, and evaluate the average."""
+    validation_fraction: float = 0.1
+    """Part of the training set that is set aside for validation; 0 trains on everything."""
+    validation_seed: int = 0
+    """Chooses the validation images; the same for all seeds, so that their results compare."""
     seed: int = 0
+    """Starting values, order of images and augmentation."""
+
+    def __post_init__(self) -> None:
+        method = get_method(self.network.method)
+        self._set("network", dataclasses.replace(self.network, method=method.key))
+        _ = self.network.config  # refuses what no network can be built from
+        if (self.budget is None) == (self.epochs is None):
+            raise InvalidInputError("give either --budget (such as 5m) or --epochs, and not both")
+        if self.budget is not None:
+            self._set("budget", format_duration(parse_duration(self.budget)))  # 300s and 5m are one run
+        if self.recipe == "auto":
+            is_short = self.budget_seconds is not None and self.budget_seconds < PAPER_FROM_SECONDS
+            self._set("recipe", "short" if is_short else "paper")
+        if self.recipe not in RECIPES:
+            raise InvalidInputError(f"unknown recipe {self.recipe!r}; known: auto, {', '.join(RECIPES)}")
+        lr = method.learning_rate if self.recipe == "paper" else method.short_learning_rate
+        defaults = asdict(RECIPES[self.recipe]) | {"lr": lr, "augmentation": self.network.data.augmentation}
+        for name, value in defaults.items():
+            if getattr(self, name) is None:
+                self._set(name, value)
+        self._set("optimizer", self.settings.optimizer.lower())
+        self._check_numbers()
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_numbers(self) -> None:
+        rules = {
+            "epochs": (self.epochs is None or self.epochs >= 1, "1 or more"),
+            "lr": (0 < self.settings.lr < math.inf, "above 0"),
+            "weight_decay": (0 <= self.weight_decay < math.inf, "0 or more"),
+            "momentum": (0 <= self.momentum < 1, "in [0, 1)"),
+            "ema_decay": (self.ema_decay is None or 0 < self.ema_decay < 1, "in (0, 1)"),
+            "batch_size": (self.settings.batch_size >= 1, "1 or more"),
+            "validation_fraction": (0 <= self.validation_fraction < 1, "in [0, 1)"),
+        }
+        for name, (good, allowed) in rules.items():
+            if not good:
+                raise InvalidInputError(f"{name} must be {allowed}, got {getattr(self, name)}")
+
+    @property
+    def settings(self) -> Settings:
+        """What recipe and options come to, all known by now."""
+        assert self.optimizer is not None
+        assert self.batch_size is not None
+        assert self.temperature is not None
+        assert self.lr is not None
+        assert self.augmentation is not None
+        return Settings(self.optimizer, self.batch_size, self.temperature, self.lr, self.augmentation)
+
+    @property
+    def budget_seconds(self) -> float | None:
+        """The time budget, None for a run of epochs."""
+        return None if self.budget is None else parse_duration(self.budget)
 
     @property
     def budget_name(self) -> str:
         """30m, or 4 epochs."""
         return self.budget if self.budget is not None else f"{self.epochs} epochs"
+
+
+@dataclass(frozen=True)
+class Settings(Recipe):
+    """The options of a `RunSpec` that have no fixed default, as they are used."""
+
+    lr: float
+    augmentation: AugmentationName

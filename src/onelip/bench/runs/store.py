@@ -82,15 +82,16 @@ def _ending(error: BaseException | None) -> dict[str, Any]:
     return {"status": RunStatus.INTERRUPTED, "reason": f"stopped by {type(error).__name__}"}
 
 
-def start_run(runs_dir: Path, kind: str, config: Any, seed: int | None = None) -> Run:
+def start_run(runs_dir: Path, kind: str, config: Any, *, job: str | None = None) -> Run:
     """Start the run of this configuration, or take up the one that is there, and lock it.
 
     A finished, diverged or pruned run is returned as it is: look at `run.record.status`. An interrupted or
     failed one (or one whose process was killed) is set to running again: it keeps its metrics and seconds,
-    while command, versions, commit and machine become those of the new session.
+    while command, versions, commit and machine become those of the new session. With `job`, the record gets that name:
+    a trial of a search that turns out to be a study's training belongs to the training from then on.
     Raises `InvalidInputError` if another process writes it or if its record is damaged.
     """
-    fresh = new_record(kind, config, seed)
+    fresh = new_record(kind, config, job)
     folder = runs_dir / fresh.name
     lock = RunLock(folder)
     try:
@@ -104,7 +105,9 @@ def start_run(runs_dir: Path, kind: str, config: Any, seed: int | None = None) -
             raise InvalidInputError(f"{folder}: holds another configuration with the same hash; rename it")
         if run.record.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED, RunStatus.FAILED):
             session = {name: getattr(fresh, name) for name in ("command", "versions", "commit", "machine")}
-            run.update(status=RunStatus.RUNNING, reason=None, **session)
+            run.update(status=RunStatus.RUNNING, reason=None, job=job or run.record.job, **session)
+        elif job not in (None, run.record.job):
+            run.update(job=job)
         return run
     except BaseException:
         lock.release()

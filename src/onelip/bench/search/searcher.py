@@ -19,18 +19,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import optuna
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from onelip.atomic_files import WriteError
-from onelip.bench.runs import RunStatus, run_name
+from onelip.bench.runs import RunSpec, RunStatus, run_name
 from onelip.bench.runs.lock import is_locked
 from onelip.bench.search.samplers import NumberedSampler
 from onelip.bench.training import StopTraining, TrainOptions, train
-from onelip.bench.training.config import TrainConfig
 from onelip.bench.training.loop import KIND
 from onelip.errors import InvalidInputError, OnelipError, one_line
 
@@ -48,7 +47,7 @@ _HALVING = {"min_resource": 11, "reduction_factor": 3, "min_early_stopping_rate"
 class SearchConfig:
     """A study: what to train, how many points, how they are chosen."""
 
-    base: TrainConfig
+    base: RunSpec
     """The run of which learning rate and weight decay are searched."""
     trials: int = 16
     """Number of points."""
@@ -71,8 +70,12 @@ class SearchConfig:
     @property
     def name(self) -> str:
         """Name of the study's folder."""
-        words = {key: getattr(self.base, key) for key in ("method", "size", "dataset", "budget")}
-        return run_name("search", {**words, "search": self}, self.search_seed)
+        return run_name("search", self.identity)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What determines the study, as its record holds it."""
+        return {"network": self.base.network, "budget": self.base.budget, "search": self}
 
 
 def search(
@@ -128,7 +131,7 @@ def best_trial(study: optuna.Study) -> FrozenTrial | None:
     return max(complete, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
 
 
-def trial_config(config: SearchConfig, point: Mapping[str, float]) -> TrainConfig:
+def trial_config(config: SearchConfig, point: Mapping[str, float]) -> RunSpec:
     """The training run of a point."""
     return dataclasses.replace(config.base, lr=point["lr"], weight_decay=point["weight_decay"])
 
@@ -150,14 +153,14 @@ def _is_being_run(trial: FrozenTrial, config: SearchConfig, folder: Path) -> boo
     if set(trial.params) != set(SPACE):
         return False
     run_config = trial_config(config, trial.params)
-    return is_locked(folder / "runs" / run_name(KIND, run_config, run_config.seed))
+    return is_locked(folder / "runs" / run_name(KIND, run_config))
 
 
 def _run_trial(trial: Trial, study: optuna.Study, config: SearchConfig, folder: Path, options: TrainOptions) -> bool:
     """Train one point and tell the study; False if another worker has taken the trial meanwhile."""
     point = {name: trial.suggest_float(name, space.low, space.high, log=True) for name, space in SPACE.items()}
     run_config = trial_config(config, point)
-    name = run_name(KIND, run_config, run_config.seed)
+    name = run_name(KIND, run_config)
     trial.set_user_attr("run", name)
     options = dataclasses.replace(options, on_validation=_reporter(trial, study))
     try:

@@ -9,11 +9,11 @@ import torch
 from onelip.bench.measurement.memory import account
 from onelip.bench.measurement.meta import without_memory
 from onelip.bench.report.cost_table import predicted_costs
+from onelip.bench.runs import NetworkSpec
 from onelip.bench.study.jobs import Job
 from onelip.bench.study.measuring import MeasureJob
 from onelip.bench.study.searching import SearchJob
 from onelip.bench.study.training import TrainJob
-from onelip.bench.training.config import TrainConfig
 from onelip.models import ConvNet
 from onelip.models.config import ConvNetConfig
 
@@ -23,24 +23,21 @@ _SHIPPED_BATCH = 256
 def predicted_bytes(job: Job) -> int | None:
     """Peak of live tensors in training; None for a count, which needs none, and for the reference's measurements."""
     if isinstance(job, TrainJob):
-        return _training_bytes(job.config)
+        return _training_bytes(job.network, job.config.settings.batch_size)
     if isinstance(job, SearchJob):
-        return _training_bytes(job.config.base)
+        return _training_bytes(job.network, job.config.base.settings.batch_size)
     assert isinstance(job, MeasureJob)
     measurement = job.measurement
     if measurement.quantity != "time":
         return None
-    work = measurement.workload
-    names = ("method", "size", "width", "dataset", "batch_size")
-    return _training_bytes(TrainConfig(**{name: getattr(work, name) for name in names}, epochs=1))
+    return _training_bytes(job.network, measurement.workload.batch_size)
 
 
-def _training_bytes(config: TrainConfig) -> int:
-    network = config.network
+def _training_bytes(network: NetworkSpec, batch_size: int) -> int:
     shipped = None
-    if config.settings.batch_size == _SHIPPED_BATCH and network.kernel_size == 3 and network.size is not None:
-        shipped = predicted_costs().get((network.method, network.size, network.input_size))
-    return _predicted(network, config.settings.batch_size) if shipped is None else shipped.training_bytes
+    if batch_size == _SHIPPED_BATCH and network.kernel_size == 3 and network.size is not None:
+        shipped = predicted_costs().get((network.method, network.size, network.data.image_size))
+    return _predicted(network.config, batch_size) if shipped is None else shipped.training_bytes
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from onelip.bench.runs import RECORD_FILE, RunRecord, RunStatus, read_record, size_name
+from onelip.bench.runs import RECORD_FILE, NetworkSpec, RunRecord, RunStatus, read_record
 from onelip.bench.runs.lock import is_locked
 from onelip.errors import InvalidInputError, OnelipError
 
@@ -84,8 +84,13 @@ class Job(ABC):
 
     @property
     @abstractmethod
+    def network(self) -> NetworkSpec:
+        """What is measured or trained."""
+
+    @property
+    @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Method, size, data set and so on, as plain values: for tables and for study.json."""
+        """Budget, batch size and so on, as plain values: for tables and for study.json."""
 
     @property
     def needs(self) -> tuple[Job, ...]:
@@ -108,10 +113,7 @@ class Job(ABC):
     def label(self) -> str:
         """For people."""
         facts = self.facts
-        words = [facts.get("quantity"), facts["method"], size_name(facts), facts["dataset"]]
-        if facts.get("kernel_size") not in (None, 3):
-            words.append(f"{facts['kernel_size']}x{facts['kernel_size']}")
-        words.append(budget_word(facts))
+        words = [facts.get("quantity"), self.network.label, budget_word(facts)]
         if facts.get("seed") is not None and self.kind == "train":
             words.append(f"seed {facts['seed']}")
         return " ".join([self.kind, *(str(word) for word in words if word)])

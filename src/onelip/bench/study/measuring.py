@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from onelip.bench.measurement import Job as Measurement
 from onelip.bench.measurement import Rounds, run_job
 from onelip.bench.measurement.memory import GIB
-from onelip.bench.runs import RECORD_FILE, RunRecord, read_record, run_name
+from onelip.bench.runs import RECORD_FILE, NetworkSpec, RunRecord, read_record, run_name
 from onelip.bench.study.jobs import RUNS, Circumstances, Job, JobFailed, JobState, state_of_record
 
 SHORT_ROUNDS = Rounds(warm_up=1, least=6, most=12, tolerance=0.05, seconds=4.0)
@@ -17,9 +17,6 @@ SHORT_ROUNDS = Rounds(warm_up=1, least=6, most=12, tolerance=0.05, seconds=4.0)
 
 _SECONDS = {"time": 60.0, "memory": 5.0, "macs": 5.0}
 _SHORT_SECONDS = 8.0
-
-NETWORK = ("method", "size", "width", "dataset", "batch_size")
-"""What a time depends on, apart from code and hardware."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +29,17 @@ class MeasureJob(Job):
 
     def make_name(self) -> str:
         """Name of the record."""
-        return run_name("measure", self.measurement.config(), None)
+        return run_name("measure", self.measurement.config())
+
+    @property
+    def network(self) -> NetworkSpec:
+        """What is measured."""
+        return self.measurement.workload.network
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is measured."""
-        return {"quantity": self.measurement.quantity, **asdict(self.measurement.workload)}
+        """Quantity and batch size."""
+        return {"quantity": self.measurement.quantity, "batch_size": self.measurement.workload.batch_size}
 
     def recorded(self, study: Path) -> JobState:
         """State of the record."""
@@ -45,7 +47,7 @@ class MeasureJob(Job):
 
     def run(self, study: Path, how: Circumstances) -> None:
         """Measure, unless there is a record."""
-        outcome = run_job(self.measurement, study / RUNS)
+        outcome = run_job(self.measurement, study / RUNS, self.name)
         if outcome.failure:
             raise JobFailed(outcome.failure)
 
@@ -66,12 +68,12 @@ def _result(record: RunRecord) -> str:
     return f"{metrics['training_step'] / 1e9:.3g} GMAC per step"
 
 
-def seconds_per_epoch(study: Path, facts: dict[str, Any]) -> float | None:
+def seconds_per_epoch(study: Path, network: NetworkSpec, batch_size: int) -> float | None:
     """From the newest measured time of this network in the study, whatever the code and rounds."""
     found = []
-    for path in (study / RUNS).glob(f"measure-{facts['method']}-*/{RECORD_FILE}"):
+    for path in (study / RUNS).glob(f"measure-*/{RECORD_FILE}"):
         record = read_record(path.parent)
-        is_same = all(record.config[name] == facts[name] for name in NETWORK)
+        is_same = record.network == network and record.config["batch_size"] == batch_size
         if is_same and record.config["quantity"] == "time" and record.metrics.get("fits"):
             found.append((record.updated_at, record.metrics["seconds_per_epoch"]))
     return max(found)[1] if found else None

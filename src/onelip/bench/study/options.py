@@ -33,7 +33,7 @@ class StudyOptions:
         search_budget: training time of a trial; None is the shortest budget, as in the paper.
         seeds: how often each final training is repeated, with the seeds 0, 1, ...
         batch_size: images per step, in training and in measurements.
-        recipe: of searches and trainings, see `TrainConfig`; one for all, so that what is found can be used.
+        recipe: of searches and trainings, see `RunSpec`; one for all, so that what is found can be used.
         measure: full: as `onelip measure`; short: a few seconds per method; none.
     """
 

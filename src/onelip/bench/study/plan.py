@@ -12,13 +12,13 @@ from onelip.bench.data import get_dataset
 from onelip.bench.measurement import REFERENCE, Workload
 from onelip.bench.measurement import Job as Measurement
 from onelip.bench.measurement.campaign import Quantity
+from onelip.bench.runs import NetworkSpec, RunSpec
 from onelip.bench.search.searcher import SearchConfig
 from onelip.bench.study.jobs import Job
 from onelip.bench.study.measuring import SHORT_ROUNDS, MeasureJob
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.searching import SearchJob
 from onelip.bench.study.training import TrainJob
-from onelip.bench.training.config import TrainConfig
 from onelip.layers import get_method
 
 
@@ -43,10 +43,10 @@ def shard(jobs: tuple[Job, ...], index: int, count: int) -> tuple[Job, ...]:
     groups: dict[tuple[object, ...], int] = {}
     kept = []
     for job in jobs:
-        facts = job.facts
-        group = tuple(facts.get(name) for name in ("method", "size", "width", "dataset"))
+        network = job.network
+        group = (network.method, network.size_name, network.dataset)
         number = groups.setdefault(group, len([known for known in groups if known[0] != REFERENCE]))
-        if facts["method"] == REFERENCE or number % count == index - 1:
+        if network.method == REFERENCE or number % count == index - 1:
             kept.append(job)
     return tuple(kept)
 
@@ -111,13 +111,11 @@ class _Planner:
 
     def _config(
         self, method: str, size: str | None, dataset: str, kernel: int, budget: str | None, seed: int
-    ) -> TrainConfig:
-        return TrainConfig(
-            method=method,
-            size=size,
-            width=self.options.width,
-            dataset=dataset,
-            kernel_size=kernel,
+    ) -> RunSpec:
+        return RunSpec(
+            network=NetworkSpec(
+                method=method, size=size, width=self.options.width, dataset=dataset, kernel_size=kernel
+            ),
             budget=budget,
             epochs=self.options.epochs,
             batch_size=self.options.batch_size,

@@ -21,7 +21,7 @@ from onelip.errors import InvalidInputError
 from onelip.version import __version__
 
 FORMAT = "onelip.bench.study"
-VERSION = 1
+VERSION = 2
 
 
 def stored_options(study: Path) -> list[StudyOptions]:
@@ -57,7 +57,10 @@ def add_to_study(study: Path, options: Sequence[StudyOptions], jobs: Sequence[Jo
 
 
 def _entry(job: Job) -> dict[str, Any]:
-    return {"name": job.name, "kind": job.kind, "needs": [other.name for other in job.needs], **job.facts}
+    return {"name": job.name, "kind": job.kind, "needs": [other.name for other in job.needs]} | {
+        "network": job.network.as_dict(),
+        **job.facts,
+    }
 
 
 def _read(study: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onelip.bench.runs import RunRecord, RunStatus, read_record, start_run
+from onelip.bench.runs import NetworkSpec, RunRecord, RunStatus, read_record, start_run
 from onelip.bench.search.searcher import GOAL, SearchConfig, best_trial, search
 from onelip.bench.study.jobs import RUNS, SEARCHES, Circumstances, Job, JobState, JobStatus, state_of_record
 from onelip.bench.study.training import estimated_training_seconds
@@ -30,11 +30,15 @@ class SearchJob(Job):
         return self.config.name
 
     @property
+    def network(self) -> NetworkSpec:
+        """What is trained."""
+        return self.config.base.network
+
+    @property
     def facts(self) -> dict[str, Any]:
-        """What is searched."""
-        base = self.config.base
-        names = ("method", "size", "width", "dataset", "kernel_size", "budget", "epochs", "batch_size")
-        return {name: getattr(base, name) for name in names} | {"trials": self.config.trials}
+        """How it is searched."""
+        names = ("budget", "epochs", "batch_size")
+        return {name: getattr(self.config.base, name) for name in names} | {"trials": self.config.trials}
 
     @property
     def trials(self) -> Path:
@@ -54,12 +58,11 @@ class SearchJob(Job):
 
     def run(self, study: Path, how: Circumstances) -> None:
         """Make the trials that are missing and record the best."""
-        words = {key: getattr(self.config.base, key) for key in ("method", "size", "dataset", "budget")}
-        with start_run(study / RUNS, KIND, {**words, "search": self.config}, self.config.search_seed) as run:
+        with start_run(study / RUNS, KIND, self.config.identity, job=self.name) as run:
             if run.record.status is RunStatus.FINISHED:
                 return
             start, before = time.monotonic(), run.record.seconds
-            options = TrainOptions(device=how.device, checkpoint_seconds=how.checkpoint_seconds)
+            options = TrainOptions(device=how.device, checkpoint_seconds=how.checkpoint_seconds, job=self.name)
             found = search(
                 self.config,
                 study / SEARCHES,

@@ -68,8 +68,8 @@ class StudySession:
         return {job.name: final.state(job) for job in jobs}
 
     def _title(self, jobs: Sequence[Job]) -> str:
-        methods = {job.facts["method"] for job in jobs if job.kind == "train"}
-        datasets = dict.fromkeys(job.facts["dataset"] for job in jobs)
+        methods = {job.network.method for job in jobs if job.kind == "train"}
+        datasets = dict.fromkeys(job.network.dataset for job in jobs)
         part = "" if self.part[1] == 1 else f", part {self.part[0]} of {self.part[1]}"
         count = f"{len(methods)} method{'s' if len(methods) != 1 else ''}"
         return f"comparing {count} on {', '.join(datasets)} in {self.study}: {len(jobs)} jobs{part}"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.table import Table
 
 from onelip.bench.measurement.memory import GIB
-from onelip.bench.runs import read_record, size_name
+from onelip.bench.runs import read_record
 from onelip.bench.runs.durations import parse_duration
 from onelip.bench.study.costs import predicted_bytes
 from onelip.bench.study.jobs import Job, JobState, JobStatus, budget_word
@@ -30,25 +29,26 @@ def plan_table(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path)
             time = "?" if seconds is None else short_duration(seconds)
         table.add_row(
             facts.get("quantity") or job.kind,
-            facts["method"],
-            size_name(facts),
-            facts["dataset"],
-            str(facts.get("kernel_size") or ""),
+            job.network.method,
+            job.network.size_name,
+            job.network.dataset,
+            str(job.network.kernel_size) if job.kind != "measure" else "",
             f"{facts['trials']} x {budget_word(facts)}" if job.kind == "search" else budget_word(facts),
             str(facts["seed"]) if job.kind == "train" else "",
-            _epochs(facts, study),
+            _epochs(job, study),
             time,
             "" if needed is None else f"{needed / GIB:.2f}",
         )
     return table
 
 
-def _epochs(facts: dict[str, Any], study: Path) -> str:
+def _epochs(job: Job, study: Path) -> str:
     """How many fit into the budget, once the study has measured a step; the paper's table of epochs."""
-    if facts.get("budget") is None or facts["kernel_size"] != 3:
+    budget = job.facts.get("budget")
+    if budget is None:
         return ""
-    epoch = seconds_per_epoch(study, facts)
-    return "" if epoch is None else f"{parse_duration(facts['budget']) / epoch:.3g}"
+    epoch = seconds_per_epoch(study, job.network, job.facts["batch_size"])
+    return "" if epoch is None else f"{parse_duration(budget) / epoch:.3g}"
 
 
 def result_table(jobs: Sequence[Job], study: Path) -> Table:
@@ -60,9 +60,9 @@ def result_table(jobs: Sequence[Job], study: Path) -> Table:
             continue
         config = job.resolved(study)
         assert config is not None
-        metrics, facts = read_record(job.folder(config, study)).metrics, job.facts
+        metrics, facts, network = read_record(job.folder(config, study)).metrics, job.facts, job.network
         certified = metrics["test_certified_accuracy_36"]
-        cells = [facts["method"], size_name(facts), facts["dataset"], str(facts["kernel_size"]), budget_word(facts)]
+        cells = [network.method, network.size_name, network.dataset, str(network.kernel_size), budget_word(facts)]
         cells += [str(facts["seed"]), f"{metrics['epochs']:.3g}", f"{100 * metrics['test_accuracy']:.1f}"]
         rows.append((certified, [*cells, f"{100 * certified:.1f}"]))
     for _, cells in sorted(rows, key=lambda row: -row[0]):

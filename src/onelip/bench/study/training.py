@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onelip.bench.data import evaluation_batches, get_dataset, load, make_splits
-from onelip.bench.runs import RECORD_FILE, RunRecord, RunStatus, read_record, run_name, start_run
+from onelip.bench.data import evaluation_batches, load, make_splits
+from onelip.bench.runs import RECORD_FILE, NetworkSpec, RunRecord, RunSpec, RunStatus, read_record, run_name, start_run
 from onelip.bench.study.jobs import RUNS, Circumstances, Job, JobFailed, JobState, JobStatus, state_of_record
-from onelip.bench.study.measuring import NETWORK, seconds_per_epoch
+from onelip.bench.study.measuring import seconds_per_epoch
 from onelip.bench.training import TrainOptions, train
-from onelip.bench.training.config import TrainConfig
-from onelip.bench.training.evaluation import evaluate_run
+from onelip.bench.training.evaluation import evaluate_run, read_spec
 from onelip.bench.training.loop import KIND, model_path
 from onelip.certification.diagnostics import diagnose
 from onelip.checkpoints import load_model
@@ -34,7 +33,7 @@ _START_SECONDS, _SECONDS_PER_TEST_IMAGE = 6.0, 0.004  # by experience, XS on two
 class TrainJob(Job):
     """One final training: `config`, with the learning rate and weight decay that `search` finds, if there is one."""
 
-    config: TrainConfig
+    config: RunSpec
     search: SearchJob | None = None
 
     kind = "train"
@@ -42,30 +41,34 @@ class TrainJob(Job):
     def make_name(self) -> str:
         """By what is known before the search."""
         searched = None if self.search is None else self.search.name
-        words = {key: getattr(self.config, key) for key in ("method", "size", "dataset", "budget")}
-        return run_name("job", {**words, "train": self.config, "search": searched}, self.config.seed)
+        words = {"network": self.config.network, "budget": self.config.budget, "seed": self.config.seed}
+        return run_name("job", {**words, "train": self.config, "search": searched})
+
+    @property
+    def network(self) -> NetworkSpec:
+        """What is trained."""
+        return self.config.network
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is trained."""
-        names = ("method", "size", "width", "dataset", "kernel_size", "budget", "epochs", "batch_size", "seed")
-        return {name: getattr(self.config, name) for name in names}
+        """How it is trained."""
+        return {name: getattr(self.config, name) for name in ("budget", "epochs", "batch_size", "seed")}
 
     @property
     def needs(self) -> tuple[Job, ...]:
         """The search."""
         return () if self.search is None else (self.search,)
 
-    def resolved(self, study: Path) -> TrainConfig | None:
+    def resolved(self, study: Path) -> RunSpec | None:
         """The configuration with what the search has found; None before it has."""
         if self.search is None:
             return self.config
         winner = self.search.winner(study)
         return None if winner is None else dataclasses.replace(self.config, **winner)
 
-    def folder(self, config: TrainConfig, study: Path) -> Path:
+    def folder(self, config: RunSpec, study: Path) -> Path:
         """Where the run is. A trial that was trained with just this configuration is the run: no need for another."""
-        name = run_name(KIND, config, config.seed)
+        name = run_name(KIND, config)
         if self.search is not None and (study / self.search.trials / name / RECORD_FILE).exists():
             return study / self.search.trials / name
         return study / RUNS / name
@@ -96,7 +99,7 @@ class TrainJob(Job):
         def say(fraction: float, metrics: Any) -> None:
             how.say(f"{100 * fraction:.0f} % of the training" if fraction < 1 else "certifying")
 
-        options = TrainOptions(how.device, how.checkpoint_seconds, on_validation=say)
+        options = TrainOptions(how.device, how.checkpoint_seconds, job=self.name, on_validation=say)
         record = train(config, folder.parent, options)
         if record.status is not RunStatus.FINISHED:
             raise JobFailed(f"{record.status.value}: {record.reason}")
@@ -113,7 +116,7 @@ class TrainJob(Job):
     def estimated_seconds(self, study: Path) -> float | None:
         """Training, unless a trial of the search will be the run, and certification."""
         training = 0.0 if self._is_a_trial() else estimated_training_seconds(self.config, study)
-        images = get_dataset(self.config.dataset).test_size
+        images = self.config.network.data.test_size
         return None if training is None else training + _START_SECONDS + _SECONDS_PER_TEST_IMAGE * images
 
     def _is_a_trial(self) -> bool:
@@ -124,26 +127,26 @@ class TrainJob(Job):
         return dataclasses.replace(self.config, **neutral) == dataclasses.replace(self.search.config.base, **neutral)
 
 
-def estimated_training_seconds(config: TrainConfig, study: Path) -> float | None:
+def estimated_training_seconds(config: RunSpec, study: Path) -> float | None:
     """The budget, or what so many epochs take if the study has measured it."""
     if config.epochs is None:
         return config.budget_seconds
-    epoch = seconds_per_epoch(study, {name: getattr(config, name) for name in NETWORK})
+    epoch = seconds_per_epoch(study, config.network, config.settings.batch_size)
     return None if epoch is None else config.epochs * epoch
 
 
 def _layers(record: RunRecord, folder: Path, device: str) -> list[dict[str, Any]]:
     """Variances, norms and gradients by layer, on the first test images."""
-    config = TrainConfig(**record.config)
+    config = read_spec(record, folder)
     model = load_model(model_path(folder)).to(device).eval()
-    splits = make_splits(load(config.dataset, device), config.validation_fraction, config.validation_seed)
+    splits = make_splits(load(config.network.dataset, device), config.validation_fraction, config.validation_seed)
     images, labels = next(iter(evaluation_batches(splits.test, _DIAGNOSED_IMAGES)))
     return diagnose(model, images, labels, iterations=_POWER_ITERATIONS).as_records()
 
 
 def _set_metrics(record: RunRecord, folder: Path, metrics: dict[str, Any], *, without: str) -> None:
     """Add to the record of a finished run and remove what begins so."""
-    with start_run(folder.parent, KIND, record.config, record.seed) as run:
+    with start_run(folder.parent, KIND, record.config) as run:
         kept = {name: value for name, value in run.record.metrics.items() if not name.startswith(without)}
         run.update(metrics=kept | metrics)
 

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from onelip.bench.data import DataSplit, evaluation_batches, load, make_splits
-from onelip.bench.runs import RunRecord, RunStatus, read_record, start_run
-from onelip.bench.training import RADII, TrainConfig
+from onelip.bench.runs import RunRecord, RunSpec, RunStatus, read_dataclass, read_record, start_run
 from onelip.bench.training.loop import KIND, model_path
 from onelip.certification import certified_accuracy
 from onelip.checkpoints import load_model
 from onelip.errors import InvalidInputError
+from onelip.protocol import RADII, RADIUS_NUMERATORS
 
 SplitName = Literal["test", "validation"]
 
@@ -29,33 +29,31 @@ def evaluate_run(
     split are called `proven_validation_...`, since training has put its estimates there.
     """
     record = read_record(folder)
-    config = read_config(record, folder)
+    spec = read_spec(record, folder)
     if record.status is not RunStatus.FINISHED:
         raise InvalidInputError(f"{folder}: the run is {record.status.value}; only a finished run can be evaluated")
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     model = load_model(model_path(folder)).to(where).eval()
-    splits = make_splits(load(config.dataset, where), config.validation_fraction, config.validation_seed)
+    splits = make_splits(load(spec.network.dataset, where), spec.validation_fraction, spec.validation_seed)
     chosen = splits.test if split == "test" else splits.validation
     if not len(chosen):
         raise InvalidInputError(f"{folder}: the {split} split has no images")
     prefix = "test" if split == "test" else "proven_validation"
     metrics = proven_metrics(model, chosen, prefix, progress)
-    with start_run(folder.parent, KIND, record.config, record.seed) as run:
+    with start_run(folder.parent, KIND, record.config) as run:
         return run.update(metrics=run.record.metrics | metrics)
 
 
-def read_config(record: RunRecord, folder: Path) -> TrainConfig:
-    """The configuration of a recorded training run."""
+def read_spec(record: RunRecord, folder: Path) -> RunSpec:
+    """What a recorded training run was."""
     if record.kind != KIND:
         raise InvalidInputError(f"{folder}: is a run of the kind {record.kind!r}, not a training run")
-    try:
-        return TrainConfig(**record.config)
-    except TypeError as error:
-        raise InvalidInputError(f"{folder}: was made by another version of onelip ({error})") from error
+    return read_dataclass(RunSpec, record.config, f"{folder}: config")
 
 
 def proven_metrics(model: nn.Module, split: DataSplit, prefix: str, progress: bool | None) -> dict[str, Any]:
     """Accuracy, certified accuracies and the bound that proves them, named as in a record."""
-    proven = certified_accuracy(model, evaluation_batches(split, 250), list(RADII.values()), progress=progress)
-    shares = {f"{prefix}_certified_accuracy_{name}": proven.certified[radius] for name, radius in RADII.items()}
+    proven = certified_accuracy(model, evaluation_batches(split, 250), RADII, progress=progress)
+    named = zip(RADIUS_NUMERATORS, RADII, strict=True)
+    shares = {f"{prefix}_certified_accuracy_{name}": proven.certified[radius] for name, radius in named}
     return {f"{prefix}_accuracy": proven.accuracy, **shares, f"{prefix}_lipschitz_bound": proven.lipschitz}

@@ -17,12 +17,12 @@ import torch
 from torch import nn
 
 from onelip.bench.data import Splits, load, make_splits
-from onelip.bench.runs import Run, RunRecord, RunStatus, load_checkpoint, read_record, run_name, start_run
+from onelip.bench.runs import Run, RunRecord, RunSpec, RunStatus, load_checkpoint, read_record, run_name, start_run
 from onelip.bench.runs.checkpoint import CHECKPOINT_FILE
 from onelip.bench.runs.durations import TrainingClock
-from onelip.bench.training.config import TrainConfig
 from onelip.bench.training.distributed import Ranks, joined_ranks
 from onelip.bench.training.journal import Journal
+from onelip.bench.training.optimisers import find_optimiser
 from onelip.bench.training.plans import Plan, StepPlan, TimePlan
 from onelip.bench.training.progress import ProgressDisplay
 from onelip.bench.training.session import DivergedError, Session, StopTraining
@@ -51,6 +51,7 @@ class TrainOptions:
         device: by default a GPU where there is one.
         checkpoint_seconds: wall-clock time between checkpoints.
         progress: whether to show progress on stderr.
+        job: name of the study's job that the run belongs to, for its record.
         on_validation: called with the fraction of the run done and the metrics; `StopTraining` ends the run.
         on_finished: called with a finished run, its network and the data, before the run is let go; results that
             belong to the run are put into its record here, without opening it or reading the data a second time.
@@ -61,20 +62,22 @@ class TrainOptions:
     device: str | None = None
     checkpoint_seconds: float = 60.0
     progress: bool = False
+    job: str | None = None
     on_validation: Callable[[float, Mapping[str, float]], None] = field(default=_ignore)
     on_finished: Callable[[Run, nn.Module, Splits], None] | None = None
     stop_requested: Callable[[], bool] = field(default=_never)
 
 
-def train(config: TrainConfig, runs_dir: Path, options: TrainOptions | None = None) -> RunRecord:
+def train(config: RunSpec, runs_dir: Path, options: TrainOptions | None = None) -> RunRecord:
     """Train the network of this configuration, or continue, or return the record if it has ended already.
 
     The status of the returned record says how it ended: finished, diverged, or pruned (by `StopTraining`).
     Under `torchrun` all processes call this, with `runs_dir` on a file system that they share.
     """
     options = options or TrainOptions()
-    with joined_ranks(options.device) as ranks, _run_of_first(config, runs_dir, ranks) as run:
-        folder = runs_dir / run_name(KIND, config, config.seed)
+    find_optimiser(config.settings.optimizer)  # refuses an unknown one before there is a folder
+    with joined_ranks(options.device) as ranks, _run_of_first(config, runs_dir, ranks, options.job) as run:
+        folder = runs_dir / run_name(KIND, config)
         trained: Session | None = None
         if ranks.from_first(float(run is not None and run.record.status is RunStatus.RUNNING)):
             training = _Training(config, folder, run, ranks, options)
@@ -85,23 +88,21 @@ def train(config: TrainConfig, runs_dir: Path, options: TrainOptions | None = No
         return read_record(folder) if run is None else run.record
 
 
-def _network_and_data(
-    config: TrainConfig, folder: Path, ranks: Ranks, trained: Session | None
-) -> tuple[nn.Module, Splits]:
+def _network_and_data(config: RunSpec, folder: Path, ranks: Ranks, trained: Session | None) -> tuple[nn.Module, Splits]:
     """Those of the session that has just ended, or of an earlier one."""
     if trained is not None:
         return trained.result.eval(), trained.splits
-    data = load(config.dataset, ranks.device)
+    data = load(config.network.dataset, ranks.device)
     model = load_model(model_path(folder)).to(ranks.device).eval()
     return model, make_splits(data, config.validation_fraction, config.validation_seed)
 
 
 @contextlib.contextmanager
-def _run_of_first(config: TrainConfig, runs_dir: Path, ranks: Ranks) -> Iterator[Run | None]:
+def _run_of_first(config: RunSpec, runs_dir: Path, ranks: Ranks, job: str | None) -> Iterator[Run | None]:
     if not ranks.is_first:
         yield None
         return
-    with start_run(runs_dir, KIND, config, config.seed) as run:
+    with start_run(runs_dir, KIND, config, job=job) as run:
         yield run
 
 
@@ -115,7 +116,7 @@ class LeftEarly(BaseException):
 class _Training:
     """One session of one run; `run` is None in all processes but the first."""
 
-    def __init__(self, config: TrainConfig, folder: Path, run: Run | None, ranks: Ranks, options: TrainOptions) -> None:
+    def __init__(self, config: RunSpec, folder: Path, run: Run | None, ranks: Ranks, options: TrainOptions) -> None:
         self.config, self.run, self.ranks, self.options = config, run, ranks, options
         self.started = self.saved = time.monotonic()
         self.earlier_seconds = 0.0 if run is None else run.record.seconds
@@ -132,9 +133,7 @@ class _Training:
             self.plan.load_state_dict(meta["plan"])
             self.session.restore(checkpoint.tensors, self.plan.steps)
         self.journal = None if run is None else Journal(run.folder, self.validated[0])
-        self.progress = ProgressDisplay(
-            f"{config.method} {config.dataset}", enabled=options.progress and run is not None
-        )
+        self.progress = ProgressDisplay(config.network.label, enabled=options.progress and run is not None)
 
     def _new_plan(self) -> Plan:
         seconds = self.config.budget_seconds

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onelip.bench.data import BatchStream, Splits, evaluation_batches, load, make_augmentation, make_splits
 from onelip.bench.data.seeds import generator_for
-from onelip.bench.training.config import TrainConfig
+from onelip.bench.runs import RunSpec
 from onelip.bench.training.distributed import Ranks
 from onelip.bench.training.optimisers import make_optimiser
 from onelip.bench.training.precision import check_bfloat16
@@ -33,18 +33,18 @@ class DivergedError(Exception):
 class Session:
     """Network, optimiser, average and stream of batches of one run in this process."""
 
-    def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
+    def __init__(self, config: RunSpec, ranks: Ranks) -> None:
         self.config, self.ranks = config, ranks
         if config.precision == "bfloat16":
             check_bfloat16(ranks.device)
         self.splits: Splits = make_splits(
-            load(config.dataset, ranks.device), config.validation_fraction, config.validation_seed
+            load(config.network.dataset, ranks.device), config.validation_fraction, config.validation_seed
         )
         self.stream = BatchStream(
             self.splits.train,
             config.settings.batch_size,
             config.seed,
-            make_augmentation(config.augmentation or "none"),
+            make_augmentation(config.settings.augmentation),
             rank=ranks.rank,
             world_size=ranks.world_size,
         )
@@ -56,11 +56,11 @@ class Session:
         self.optimiser = make_optimiser(
             config.settings.optimizer,
             self.model.parameters(),
-            lr=config.max_lr,
+            lr=config.settings.lr,
             weight_decay=config.weight_decay,
             momentum=config.momentum,
         )
-        self.schedule = OneCycle(config.max_lr)
+        self.schedule = OneCycle(config.settings.lr)
         self.loss = OffsetCrossEntropy(config.offset, config.settings.temperature)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=ranks.device)
         self.loss_steps = 0
@@ -119,7 +119,7 @@ class Session:
         """Scores on the validation images; None if there are none."""
         if not len(self.splits.validation):
             return None
-        guaranteed = get_method(self.config.method).guarantee != "none"
+        guaranteed = get_method(self.config.network.method).guarantee != "none"
         batches = evaluation_batches(self.splits.validation)
         return estimate_scores(self.result, batches, self.loss, guaranteed=guaranteed)
 
@@ -146,8 +146,8 @@ class Session:
         self.stream.seek(step)
 
 
-def _new_model(config: TrainConfig) -> ConvNet:
+def _new_model(config: RunSpec) -> ConvNet:
     """A network whose starting values depend on the seed alone; the global random state stays as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator_for(config.seed, "model").initial_seed())
-        return ConvNet.from_config(config.network)
+        return ConvNet.from_config(config.network.config)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from onelip.bench.data import get_dataset
-from onelip.bench.training.config import TrainConfig
+from onelip.bench.runs import RunSpec
 from onelip.bench.training.optimisers import make_optimiser
 from onelip.losses import OffsetCrossEntropy
 from onelip.models import ConvNet
@@ -38,9 +37,9 @@ class StepTime:
         return budget / (self.seconds(batch_size) * max(1, images // batch_size))
 
 
-def measure_step_time(config: TrainConfig, device: torch.device) -> StepTime:
+def measure_step_time(config: RunSpec, device: torch.device) -> StepTime:
     """Time a few training steps of a network on random images."""
-    model = ConvNet.from_config(config.network, device=device)
+    model = ConvNet.from_config(config.network.config, device=device)
     optimiser = make_optimiser(
         config.settings.optimizer,
         model.parameters(),
@@ -54,11 +53,11 @@ def measure_step_time(config: TrainConfig, device: torch.device) -> StepTime:
 
 
 def _step_seconds(
-    model: ConvNet, optimiser: torch.optim.Optimizer, config: TrainConfig, batch: int, device: torch.device
+    model: ConvNet, optimiser: torch.optim.Optimizer, config: RunSpec, batch: int, device: torch.device
 ) -> float:
-    info, loss = get_dataset(config.dataset), OffsetCrossEntropy()
+    loss = OffsetCrossEntropy()
     images = torch.rand(batch, *model.input_shape, device=device) - 0.5
-    labels = torch.randint(info.num_classes, (batch,), device=device)
+    labels = torch.randint(model.config.num_classes, (batch,), device=device)
     times = []
     for _ in range(1 + _REPETITIONS):  # the first one is the warm-up
         start = time.perf_counter()

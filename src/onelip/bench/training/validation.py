@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-RADII = {36: 36 / 255, 72: 72 / 255, 108: 108 / 255, 255: 1.0}
-"""The radii of the comparison paper by their numerators over 255, which name the metrics."""
+from onelip.protocol import RADII, RADIUS_NUMERATORS
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,8 @@ def estimate_scores(
         radii.append(_radii(scores, labels))
     model.train(was_training)
     all_radii = torch.cat(radii)
-    certified = {name: float((all_radii >= radius).double().mean()) * guaranteed for name, radius in RADII.items()}
+    shares = [float((all_radii >= radius).double().mean()) * guaranteed for radius in RADII]
+    certified = dict(zip(RADIUS_NUMERATORS, shares, strict=True))
     return Scores(total_loss / count, float((all_radii >= 0).double().mean()), certified)
 
 

@@ -1,0 +1,79 @@
+"""Plain values from a file to a dataclass, by its annotations: what does not fit is named by file and field.
+
+Files travel between people and versions, so every value is checked before anything is built from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import types
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from onelip.errors import InvalidInputError
+
+_Kind = TypeVar("_Kind")
+
+
+def read_dataclass(kind: type[_Kind], values: object, where: str) -> _Kind:
+    """An instance of a dataclass from a dict that has exactly its fields.
+
+    `where` begins all messages: the file and the field that holds the dict, such as "record.json: config.network".
+    """
+    if not isinstance(values, dict):
+        raise InvalidInputError(f"{where} is {_shown(values)}, not an object with fields")
+    names = [field.name for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
+    if missing := [name for name in names if name not in values]:
+        raise InvalidInputError(f"{where} has no {', '.join(missing)}")
+    if unknown := [str(name)[:40] for name in values if name not in names]:
+        raise InvalidInputError(f"{where} has unknown fields: {', '.join(unknown[:5])}")
+    hints = _hints(kind)
+    arguments = {name: _checked(values[name], hints[name], f"{where}.{name}") for name in names}
+    try:
+        return kind(**arguments)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{where}: {error}") from error
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _checked(value: Any, hint: Any, where: str) -> Any:
+    """The value as the annotation wants it: plain types, unions, literals, enums, lists, dicts, dataclasses."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        if value is None and types.NoneType in arguments:
+            return None
+        rest = [argument for argument in arguments if argument is not types.NoneType]
+        if len(rest) == 1:
+            return _checked(value, rest[0], where)
+        hint = tuple(rest)
+    elif origin is Literal or (isinstance(hint, type) and issubclass(hint, enum.Enum)):
+        allowed = arguments if origin is Literal else [member.value for member in hint]
+        if isinstance(value, str) and value in allowed:
+            return value if origin is Literal else hint(value)
+        raise InvalidInputError(f"{where} is {_shown(value)}; known: {', '.join(map(str, allowed))}")
+    elif origin in (list, dict):
+        if isinstance(value, origin):
+            items = enumerate(value) if isinstance(value, list) else value.items()
+            read = [(key, _checked(item, arguments[-1], f"{where}.{str(key)[:40]}")) for key, item in items]
+            return [item for _, item in read] if origin is list else dict(read)
+        hint = origin
+    elif dataclasses.is_dataclass(hint):
+        return read_dataclass(hint, value, where)  # type: ignore[arg-type]
+    elif hint is float and type(value) is int and abs(value) < 1 << 1023:  # larger ones overflow
+        return float(value)
+    if isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    wanted = " or ".join(one.__name__ for one in (hint if isinstance(hint, tuple) else (hint,)))
+    raise InvalidInputError(f"{where} is {_shown(value)}, not a value of the type {wanted}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if isinstance(value, (str, float, bool, type(None))) else type(value).__name__
+    return text if len(text) <= 60 else f"{text[:57]}..."
