@@ -50,7 +50,7 @@ def test_radius_is_tight_for_an_orthogonal_linear_model(arithmetic: Any) -> None
     model = orthogonal_model()
     x = torch.randn(200, 12)
     layer = model[0]
-    truth = exact_distance(layer.transformed()["matrix"][:4], layer.bias.detach()[:4], x)  # pyright: ignore
+    truth = exact_distance(layer.transformed().tensors()["matrix"][:4], layer.bias.detach()[:4], x)  # pyright: ignore
     radii = certify(model, x, arithmetic=arithmetic).radii
     assert (radii <= truth).all()
     if arithmetic == "float64":
@@ -228,13 +228,12 @@ def test_float64_pass_uses_the_deployed_weights() -> None:
     """Not weights transformed anew in float64: those are another function, 1e-7 away."""
     layer = create_conv("lot", 4, 4, kernel_size=3).eval()
     x = torch.randn(2, 4, 6, 6, dtype=torch.float64)
-    transformed = {name: tensor.double() for name, tensor in layer.transformed((6, 6)).items()}
+    transformed = layer.transformed((6, 6)).map(Tensor.double)
     twin = in_float64(nn.Sequential(layer))
     with torch.no_grad():
         assert torch.equal(twin(x), copy.deepcopy(layer).double().apply_to(x, transformed))
         assert not torch.equal(twin(x), copy.deepcopy(layer).double().eval()(x))
-        transformed_now = layer.transformed((6, 6))
-        transformed_now["matrices"] = transformed_now["matrices"] * 2
+        layer.transformed((6, 6)).tensors()["matrices"].mul_(2)
         assert torch.allclose(twin(x), 2 * copy.deepcopy(layer).double().apply_to(x, transformed), atol=1e-6)
 
 

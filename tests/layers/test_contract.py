@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from onelip.layers import LipschitzLayer, MethodInfo, list_methods
 from onelip.layers.base import transform_layers
 from onelip.layers.shapes import ParametrisedLayer
-from onelip.layers.spectral_conv import KernelOrFrequencies
+from onelip.layers.spectral_conv import CheapestFormConv2d
 
 METHODS = list_methods()
 LIPSCHITZ = [method for method in METHODS if method.guarantee != "none"]
@@ -44,7 +44,7 @@ def gradcheck_size(case: str) -> tuple[int, int]:
 def supports(method: MethodInfo, case: str) -> bool:
     """Whether a method has this case: "frequencies" is for the methods that choose between two forms."""
     if case == "frequencies":
-        return issubclass(method.conv, KernelOrFrequencies)
+        return issubclass(method.conv, CheapestFormConv2d)
     return case == "linear" or CONVS[case].get("padding_mode", "circular") in method.conv.padding_modes
 
 
@@ -215,11 +215,11 @@ def test_orthogonal_after_training_in_float32(method: MethodInfo, case: str) -> 
 def test_the_cases_of_the_frequencies_are_such(method: MethodInfo, case: str, channels: int) -> None:
     """The cases below stand for all forms of a layer only while these kernels are applied by frequency."""
     size = gradcheck_size(case) if channels == 3 else image_size(case)
-    transformed = make(method, case, channels=channels).transform(size)
+    transformed = make(method, case, channels=channels).transform(size).tensors()
     assert "kernel" not in transformed
     if "dft_rows" in transformed and method.key != "eco":  # whose torus is that of the kernel
         assert ("dft_columns" in transformed) == (case == "frequencies")
-    if issubclass(method.conv, KernelOrFrequencies):
+    if issubclass(method.conv, CheapestFormConv2d):
         assert "matrices" in transformed
 
 
@@ -310,7 +310,7 @@ class TestCache:
         first = layer.transformed(image_size(case))
         assert layer.transformed(image_size(case)) is first
         assert set(layer.state_dict()) == keys
-        assert all(not tensor.is_inference() for tensor in first.values())
+        assert all(not tensor.is_inference() for tensor in first.tensors().values())
         assert layer.train().transformed(image_size(case)) is not first
         layer(x).sum().backward()  # what was computed in inference mode must not reach the training graph
 
@@ -348,8 +348,8 @@ def assert_input_transformation_only(layer: ParametrisedLayer, x: Tensor, dtype:
     with torch.autocast("cpu", dtype):
         inside = layer.transform(image_size("circular"))
         y = layer(x).detach()
-    for name, tensor in plain.items():
-        assert torch.equal(inside[name], tensor)
+    for name, tensor in plain.tensors().items():
+        assert torch.equal(inside.tensors()[name], tensor)
     expected = layer(x).detach()
     assert_close(y.float(), expected, 0.05 * float(expected.abs().max()))
 
@@ -380,9 +380,9 @@ class TestTransformations:
         together = transform_layers(layers, layers[0].core_size(image_size(case)))
         for layer, transformed in zip(layers, together, strict=True):
             alone = layer.transform(image_size(case))
-            assert alone.keys() == transformed.keys()
-            for name, tensor in alone.items():
-                assert_close(transformed[name], tensor, 1e-12)
+            assert alone.tensors().keys() == transformed.tensors().keys()
+            for name, tensor in alone.tensors().items():
+                assert_close(transformed.tensors()[name], tensor, 1e-12)
 
     def test_float16_autocast_concerns_the_input_transformation_only(self, method: MethodInfo, case: str) -> None:
         layer = make(method, case, torch.float32).eval()

@@ -25,6 +25,7 @@ from onelip.layers import (
     create_linear,
     list_methods,
 )
+from onelip.layers.transformed import Transformed
 from onelip.linalg.spectral import conv_norm, power_iteration
 
 LIPSCHITZ = [method.key for method in list_methods() if method.guarantee != "none"]
@@ -53,11 +54,11 @@ def test_trap_01_cpl_evaluates_with_an_upper_bound_where_a_power_iteration_falls
     dense = jacobian(_convolution(layer.weight), image(8, 6, 6))
     estimate, _ = power_iteration(dense, torch.randn(dense.shape[1], dtype=torch.float64), 3)
     assert estimate < true_norm * (1 - 1e-4)
-    assert math.sqrt(2) / float(layer.transformed((6, 6))["root"][0]) >= true_norm * (1 - 1e-14)
+    assert math.sqrt(2) / float(layer.transformed((6, 6)).tensors()["root"][0]) >= true_norm * (1 - 1e-14)
     x = image(8, 6, 6)
     assert norm_at(layer, x) <= 1 + EPS
-    naive = dict(layer.transformed((6, 6)))
-    naive["kernel"] = layer.weight.detach() * math.sqrt(2) / float(estimate)
+    proven = layer.transformed((6, 6))
+    naive = proven.with_tensors({**proven.tensors(), "kernel": layer.weight.detach() * math.sqrt(2) / float(estimate)})
     with torch.no_grad():
         naive_layer = _Apply(layer, naive)
     assert norm_at(naive_layer, x) > 1 + 1e-4
@@ -174,7 +175,7 @@ def test_trap_11_a_small_torus_under_estimates_the_norm() -> None:
         kernel = layer.weight.detach()
         small, large = float(conv_norm(kernel, (3, 3))), float(conv_norm(kernel, (12, 12)))
         norms.append(small / large)
-        assert math.sqrt(2) / float(layer.transformed((12, 12))["root"][0]) >= large * (1 - 1e-12)
+        assert math.sqrt(2) / float(layer.transformed((12, 12)).tensors()["root"][0]) >= large * (1 - 1e-12)
     assert min(norms) < 0.95
 
 
@@ -212,7 +213,7 @@ def test_lot_stays_orthogonal_where_the_kernel_is_badly_conditioned() -> None:
 class _Apply(nn.Module):
     """A layer with other transformed parameters than its own."""
 
-    def __init__(self, layer: CPLConv2d, transformed: dict[str, torch.Tensor]) -> None:
+    def __init__(self, layer: CPLConv2d, transformed: Transformed) -> None:
         super().__init__()
         self.layer, self.transformed = layer, transformed
 

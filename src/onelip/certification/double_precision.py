@@ -27,7 +27,7 @@ class DeployedInFloat64(nn.Module):
         """The layer's output, computed in float64."""
         (source,) = self._source
         size = (int(x.shape[-2]), int(x.shape[-1])) if hasattr(source, "in_channels") else None
-        transformed = {name: tensor.double() for name, tensor in source.transformed(size).items()}
+        transformed = source.transformed(size).map(Tensor.double)
         return self.copied.apply_to(x, transformed)
 
 

@@ -43,7 +43,7 @@ def _rows_of(step: Step, position: int, kept: int | None) -> LinearHead | None:
     module = step.module
     if len(step.input_shape) != 1 or not isinstance(module, nn.Linear | MatrixLinear):
         return None
-    rows = module.weight if isinstance(module, nn.Linear) else module.transformed()["matrix"]
+    rows = module.weight if isinstance(module, nn.Linear) else module.transformed().tensors()["matrix"]
     count = step.output_shape[0] if kept is None else kept
     rows = rows.detach().double()[:count, : step.input_shape[0]]
     bias = rows.new_zeros(count) if module.bias is None else module.bias.detach().double()[:count]

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
+from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
 
@@ -22,19 +22,19 @@ from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
 class AOLConv2d(KernelConv2d):
     """Convolution with a kernel rescaled per input channel."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """P D, with D from the autocorrelation of the kernel."""
         kernel = tensors["weight"]
-        return {"kernel": kernel * aol_kernel_scale(kernel)[..., None, :, None, None]}
+        return Kernel(kernel * aol_kernel_scale(kernel)[..., None, :, None, None], self.padding_mode)
 
 
 class AOLLinear(MatrixLinear):
     """Linear layer with a matrix rescaled per column."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """P D."""
         matrix = tensors["weight"]
-        return {"matrix": matrix * aol_scale(matrix)[..., None, :]}
+        return Matrix(matrix * aol_scale(matrix)[..., None, :])
 
 
 METHOD = MethodInfo(

@@ -17,10 +17,9 @@ from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
 from onelip.layers.bounded import BoundedModule
+from onelip.layers.transformed import Transformed
 from onelip.linalg.fourier import Size
 from onelip.linalg.tracing import may_keep_tensors, ordinary_tensors
-
-Transformed = dict[str, Tensor]
 
 _SIZES_KEPT = 4
 """Input sizes for which a size-dependent layer keeps its transformed parameters at once."""
@@ -116,7 +115,7 @@ class LipschitzLayer(BoundedModule):
             wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
             transformed = self.transform_tensors(wide, size)
             transformed = self.choose_form(transformed, size) if cheapest_form else transformed
-        return {name: tensor.to(reference.dtype) for name, tensor in transformed.items()}
+        return transformed.map(lambda tensor: tensor.to(reference.dtype))
 
     def hand_over(self, size: Size | None, transformed: Transformed) -> None:
         """Use these transformed parameters in the next forward pass in training (see `onelip.layers.stacking`)."""
@@ -210,9 +209,7 @@ def transform_layers(layers: Sequence[LipschitzLayer], size: Size | None) -> lis
     """The parameter transformations of equal layers for one core size, as one batch."""
     tensors = [layer.tensors_to_transform() for layer in layers]
     stacked = {name: torch.stack([each[name] for each in tensors]) for name in tensors[0]}
-    transformed = layers[0].transform_given(stacked, size)
-    parts = {name: tensor.unbind(0) for name, tensor in transformed.items()}
-    return [{name: part[index] for name, part in parts.items()} for index in range(len(layers))]
+    return layers[0].transform_given(stacked, size).unstacked()
 
 
 def _no_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import initialise
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
+from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor
 
@@ -84,23 +84,23 @@ class BCOPConv2d(KernelConv2d):
         factors[:half] = whole[:, :rank]
         factors[half:] = whole[:, -rank:]
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """Orthogonalise, then multiply out."""
         matrix = polar_factor(tensors["weight"])[..., None, None, :, :]
         if "factors" in tensors:
             blocks = projection_kernel(polar_factor(tensors["factors"]))
             matrix = blocks @ matrix if self.core_out < self.core_in else matrix @ blocks
-            return {"kernel": matrix.movedim((-4, -3), (-2, -1))}
+            return Kernel(matrix.movedim((-4, -3), (-2, -1)), self.padding_mode)
         pad = self.kernel_size[0] // 2
-        return {"kernel": F.pad(matrix.movedim((-4, -3), (-2, -1)), (pad, pad, pad, pad))}
+        return Kernel(F.pad(matrix.movedim((-4, -3), (-2, -1)), (pad, pad, pad, pad)), self.padding_mode)
 
 
 class BCOPLinear(MatrixLinear):
     """Linear layer with an orthogonal matrix: BCOP with one tap."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Polar factor."""
-        return {"matrix": polar_factor(tensors["weight"])}
+        return Matrix(polar_factor(tensors["weight"]))
 
 
 METHOD = MethodInfo(

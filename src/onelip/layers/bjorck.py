@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
+from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor
 from onelip.linalg.rescaling import aol_scale, rescaled_isometry
@@ -30,18 +30,18 @@ def orthogonalise(matrix: Tensor) -> Tensor:
 class BjorckConv2d(KernelConv2d):
     """Convolution with an orthogonalised unrolled kernel, divided by a bound of its norm."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """Orthogonalise the out x (in k k) matrix, rescale the kernel."""
         kernel = tensors["weight"]
-        return {"kernel": rescaled_isometry(orthogonalise(kernel.flatten(-3)).reshape(kernel.shape))}
+        return Kernel(rescaled_isometry(orthogonalise(kernel.flatten(-3)).reshape(kernel.shape)), self.padding_mode)
 
 
 class BjorckLinear(MatrixLinear):
     """Linear layer with an orthogonal matrix."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Orthogonalise."""
-        return {"matrix": orthogonalise(tensors["weight"])}
+        return Matrix(orthogonalise(tensors["weight"]))
 
 
 METHOD = MethodInfo(

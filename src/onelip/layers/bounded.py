@@ -13,7 +13,7 @@ from torch import nn
 from onelip.errors import UnknownLipschitzConstant
 from onelip.linalg.layer_bound import LayerBound
 
-COMPUTING = ("forward", "apply_to", "apply_core")
+COMPUTING = ("forward", "apply_to")
 """The methods that make up what a module computes from the weights that `bound` reads."""
 
 _CALLING = ("__call__", "_wrapped_call_impl", "_call_impl")

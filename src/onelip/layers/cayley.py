@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import SpectralConv2d
+from onelip.layers.transformed import Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.orthogonal import cayley
 from onelip.linalg.spectral import frobenius_norm
@@ -67,9 +67,9 @@ class CayleyConv2d(_ScaledWeight, SpectralConv2d):
 class CayleyLinear(_ScaledWeight, MatrixLinear):
     """Linear layer with the Cayley transform of its matrix."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Cayley transform."""
-        return {"matrix": cayley(scaled(tensors, 2))}
+        return Matrix(cayley(scaled(tensors, 2)))
 
 
 METHOD = MethodInfo(

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
+from onelip.layers.bounded import BoundedModule
 from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.proven import SAFETY
 
@@ -21,7 +22,7 @@ _SHIFT_TERMS = 5
 """Roundings of x - mean + bias, of a root and a reciprocal, and of the product with them."""
 
 
-class BatchCentering(nn.Module):
+class BatchCentering(BoundedModule):
     """x - mean + bias, with the mean of each channel over batch and positions; in evaluation the running mean.
 
     For a fixed batch of other samples the shift in training depends on the sample too, by a share of 1 / batch; in
@@ -136,7 +137,7 @@ class BatchLipNorm(BatchCentering):
         return linear_bound(factor, 1.0, _SHIFT_TERMS, math.prod(input_shape), self._shift_norm(input_shape, factor))
 
 
-class LayerCentering(nn.Module):
+class LayerCentering(BoundedModule):
     """x minus the mean of its features: the projection on the vectors that sum to 0, in each group of `dims`.
 
     Args:

@@ -8,14 +8,15 @@ through the padding, as autograd does, computes (n + 2)^2 pixels and then folds 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onelip.layers.fused import PaddingMode
 from onelip.linalg.tracing import is_traced
+
+PaddingMode = Literal["circular", "zeros"]
 
 
 def adjoint_kernel(kernel: Tensor) -> Tensor:

@@ -12,16 +12,17 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, start_residual
-from onelip.layers.residual import ResidualConv2d, ResidualLinear
+from onelip.layers.residual import Residual, ResidualConv2d, ResidualLinear
 from onelip.layers.shapes import ParametrisedLayer
+from onelip.layers.transformed import Kernel, Matrix, Transformed
 from onelip.linalg.fourier import Size, frequency_matrix_at, half_width, kernel_to_frequency
 from onelip.linalg.spectral import conv_norm_bound, gram_norm_bound, power_iteration
 
@@ -72,21 +73,24 @@ class _PowerVectors(ParametrisedLayer):
     def transformed(self, input_size: Size | None = None) -> Transformed:
         """As in every layer; in training the power vectors move on."""
         transformed = super().transformed(input_size)
-        if self.training:
-            vectors = transformed.pop("power_vectors")
+        if isinstance(transformed, EstimatedResidual):
             with torch.no_grad():
-                self.power_vectors.copy_(vectors)
+                self.power_vectors.copy_(transformed.power_vectors)
         return transformed
 
 
-def normalised(weight: Tensor, norm: Tensor, channels: int) -> Transformed:
-    """sqrt(2) W / norm and the root sqrt(2) / norm for every hidden unit; a zero weight has no residual branch."""
+@dataclass(frozen=True)
+class EstimatedResidual(Residual):
+    """A residual layer of training, with the power vectors by which the norm was estimated."""
+
+    power_vectors: Tensor
+
+
+def root_of(norm: Tensor) -> Tensor:
+    """sqrt(2) / norm; a weight of norm zero has no residual branch."""
     limits = torch.finfo(norm.dtype)
     usable = (norm > limits.tiny) & (norm < limits.max)
-    root = torch.where(usable, math.sqrt(2) / torch.where(usable, norm, 1), 0)
-    name = "kernel" if weight.dim() - root.dim() == 4 else "matrix"
-    shaped = root.reshape(root.shape + (1,) * (weight.dim() - root.dim()))
-    return {name: weight * shaped, "root": root[..., None].expand(*root.shape, channels)}
+    return torch.where(usable, math.sqrt(2) / torch.where(usable, norm, 1), 0)
 
 
 class CPLConv2d(_PowerVectors, ResidualConv2d):
@@ -113,19 +117,23 @@ class CPLConv2d(_PowerVectors, ResidualConv2d):
         here.copy_(torch.stack([moved.real, moved.imag], dim=-4))
         return sigma, vectors
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Residual:
         """sqrt(2) W / ||W||, the norm estimated in training and proven in evaluation."""
         assert size is not None
         kernel = tensors["weight"]
         if not self.training:
             norm = conv_norm_bound(kernel, size, self.padding_mode, GRAM_ITERATIONS)
-            return normalised(kernel, norm, self.core_out)
+            return Residual(*self._normalised(kernel, norm))
         divides = self.grid[0] % size[0] == 0 and self.grid[1] % size[1] == 0
         torus = size if divides else self.grid
         with torch.no_grad():
             sigma, vectors = self.iterate(tensors, torus, 1)
-        norm = self._estimate(kernel, sigma, vectors, torus)
-        return {**normalised(kernel, norm, self.core_out), "power_vectors": vectors}
+        return EstimatedResidual(*self._normalised(kernel, self._estimate(kernel, sigma, vectors, torus)), vectors)
+
+    def _normalised(self, kernel: Tensor, norm: Tensor) -> tuple[Kernel, Tensor]:
+        root = root_of(norm)[..., None]
+        weight = Kernel(kernel * root[..., None, None, None], self.padding_mode)
+        return weight, root.expand(*norm.shape, self.core_out)
 
     def _estimate(self, kernel: Tensor, sigma: Tensor, vectors: Tensor, torus: Size) -> Tensor:
         """||K^(f) v_f|| at the frequency f where it is largest.
@@ -154,14 +162,17 @@ class CPLLinear(_PowerVectors, ResidualLinear):
         """Power iterations on the matrix."""
         return power_iteration(tensors["weight"], tensors["power_vectors"], iterations)
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Residual:
         """sqrt(2) W / ||W||, the norm estimated in training and proven in evaluation."""
         matrix = tensors["weight"]
         if not self.training:
-            norm = gram_norm_bound(matrix, GRAM_ITERATIONS)
-            return normalised(matrix, norm, self.core_out)
+            return Residual(*self._normalised(matrix, gram_norm_bound(matrix, GRAM_ITERATIONS)))
         norm, vectors = self.iterate(tensors, self.grid, 1)
-        return {**normalised(matrix, norm, self.core_out), "power_vectors": vectors}
+        return EstimatedResidual(*self._normalised(matrix, norm), vectors)
+
+    def _normalised(self, matrix: Tensor, norm: Tensor) -> tuple[Matrix, Tensor]:
+        root = root_of(norm)[..., None]
+        return Matrix(matrix * root[..., None]), root.expand(*norm.shape, self.core_out)
 
 
 METHOD = MethodInfo(

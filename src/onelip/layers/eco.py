@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from onelip.layers.base import Transformed
-from onelip.layers.convolution import channels_innermost
-from onelip.layers.fused import FusedLayer, PaddingMode, frozen_conv
+from onelip.layers.convolution import PaddingMode, channels_innermost
+from onelip.layers.fused import frozen_conv
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import MatrixLinear
-from onelip.layers.spectral_conv import dft_of, embedded, spectral_convolution, with_dft
+from onelip.layers.transformed import Frequencies, Matrix, Transformed, embedded, frequencies
 from onelip.linalg.fourier import Size, pack, packed_to_kernel, torus_blocks
 from onelip.linalg.layer_bound import LayerBound
 from onelip.linalg.linear_bounds import spectral_bound
@@ -38,80 +38,58 @@ def dilation_on(size: Size, side: int, padding_mode: PaddingMode) -> Size:
     return -(-size[0] // share), -(-size[1] // share)
 
 
-def dilated_convolution(
-    x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None, side: int, padding_mode: PaddingMode
-) -> Tensor:
-    """The k x k convolution on every residue class of pixels modulo its dilation.
+@dataclass(frozen=True)
+class DilatedFrequencies(Transformed):
+    """The k x k convolution on every residue class of pixels modulo its dilation, for every image size."""
 
-    One copy puts the classes in the layout of the DFT, (k, k, classes, channels), and one brings them back.
-    """
-    batch, channels, height, width = x.shape
-    rows, columns = dilation_on((height, width), side, padding_mode)
-    x = embedded(channels_innermost(x), (side * rows, side * columns))
-    x = x.reshape(batch, channels, side, rows, side, columns)
-    classes = x.permute(2, 4, 0, 3, 5, 1).reshape(side, side, -1, channels).permute(2, 3, 0, 1)
-    y = spectral_convolution(classes, transformed, bias)
-    y = y.unflatten(0, (batch, rows, columns)).permute(0, 4, 1, 5, 2, 3)
-    return y.flatten(3, 4).flatten(1, 2).permute(0, 3, 1, 2)[..., :height, :width]
+    core: Frequencies
+    padding_mode: PaddingMode
+
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """One copy puts the classes in the layout of the DFT, (k, k, classes, channels), and one brings them back."""
+        batch, channels, height, width = x.shape
+        side = self.core.image[0]
+        rows, columns = dilation_on((height, width), side, self.padding_mode)
+        x = embedded(channels_innermost(x), (side * rows, side * columns))
+        x = x.reshape(batch, channels, side, rows, side, columns)
+        classes = x.permute(2, 4, 0, 3, 5, 1).reshape(side, side, -1, channels).permute(2, 3, 0, 1)
+        y = self.core.apply(classes, bias)
+        y = y.unflatten(0, (batch, rows, columns)).permute(0, 4, 1, 5, 2, 3)
+        return y.flatten(3, 4).flatten(1, 2).permute(0, 3, 1, 2)[..., :height, :width]
+
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """That of the k x k matrices, on each residue class."""
+        classes = math.prod(dilation_on((input_shape[-2], input_shape[-1]), self.core.image[0], self.padding_mode))
+        return spectral_bound(self.core.matrices, self.core.dft, bias, classes)
 
 
 class ECOConv2d(LipschitzConv2d):
     """Dilated convolution with orthogonal frequency matrices, whose kernel spans the whole torus."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> DilatedFrequencies:
         """Polar factors at the k x k frequencies."""
         blocks = torus_blocks(tensors["weight"], self.kernel_size)
-        return with_dft(pack(tuple(map(polar_factor, blocks))), self.kernel_size)
-
-    def _kernel(self, transformed: Transformed) -> Tensor:
-        return packed_to_kernel(transformed["matrices"], self.kernel_size)
-
-    def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
-        """The dilated convolution by residue classes."""
-        return dilated_convolution(x, transformed, self.bias, self.kernel_size[0], self.padding_mode)
-
-    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """That of the k x k matrices, on each residue class."""
-        size = input_shape[-2], input_shape[-1]
-        transformed = self.deployed(size)
-        classes = math.prod(dilation_on(self.strided(size), self.kernel_size[0], self.padding_mode))
-        return spectral_bound(transformed["matrices"], dft_of(transformed), self.used_bias(), classes)
+        return DilatedFrequencies(
+            frequencies(pack(tuple(map(polar_factor, blocks))), self.kernel_size), self.padding_mode
+        )
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A plain dilated convolution where the size is told and, if circular, k divides it; else the same as here."""
         side = self.kernel_size[0]
         if size is None or (self.padding_mode == "circular" and (size[0] % side or size[1] % side)):
-            return FusedECOConv2d(transformed, self.bias, side, self.padding_mode)
+            return super().fuse_core(transformed, size)
+        assert isinstance(transformed, DilatedFrequencies)
+        kernel = packed_to_kernel(transformed.core.matrices, self.kernel_size)
         dilation = dilation_on(size, side, self.padding_mode)
-        return frozen_conv(self._kernel(transformed), self.bias, self.padding_mode, dilation=dilation)
-
-
-class FusedECOConv2d(FusedLayer):
-    """ECO's convolution with fixed matrices, for every image size."""
-
-    def __init__(
-        self, transformed: Mapping[str, Tensor], bias: Tensor | None, side: int, padding_mode: PaddingMode
-    ) -> None:
-        super().__init__(transformed, bias)
-        self.side = side
-        self.padding_mode: PaddingMode = padding_mode
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The dilated convolution by residue classes."""
-        return dilated_convolution(x, self.tensors(), self.bias, self.side, self.padding_mode)
-
-    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """That of the k x k matrices, on each residue class."""
-        classes = math.prod(dilation_on((input_shape[-2], input_shape[-1]), self.side, self.padding_mode))
-        return spectral_bound(self.get_parameter("matrices"), dft_of(self.tensors()), self.bias, classes)
+        return frozen_conv(kernel, self.bias, self.padding_mode, dilation=dilation)
 
 
 class ECOLinear(MatrixLinear):
     """Linear layer with the polar factor of its matrix: a 1 x 1 ECO convolution."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Polar factor."""
-        return {"matrix": polar_factor(tensors["weight"])}
+        return Matrix(polar_factor(tensors["weight"]))
 
 
 METHOD = MethodInfo(

@@ -1,15 +1,14 @@
-"""Plain modules that layers fuse to: fixed tensors, no parameter transformation."""
+"""Modules that layers fuse to: fixed tensors, no parameter transformation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
-
+import torch
 from torch import Tensor, nn
 
 from onelip.layers.bounded import BoundedModule
-
-PaddingMode = Literal["circular", "zeros"]
+from onelip.layers.convolution import PaddingMode
+from onelip.layers.transformed import Transformed
+from onelip.linalg.layer_bound import LayerBound
 
 
 def frozen(tensor: Tensor) -> nn.Parameter:
@@ -18,20 +17,34 @@ def frozen(tensor: Tensor) -> nn.Parameter:
 
 
 class FusedLayer(BoundedModule):
-    """Base of the fused modules: the transformed parameters by name, and the bias, all frozen."""
+    """Transformed parameters as a module: their tensors and the bias, all frozen."""
 
     bias: nn.Parameter | None
 
-    def __init__(self, transformed: Mapping[str, Tensor], bias: Tensor | None) -> None:
+    def __init__(self, transformed: Transformed, bias: Tensor | None) -> None:
         super().__init__()
-        self.names = tuple(transformed)
-        for name, tensor in transformed.items():
+        for name, tensor in transformed.tensors().items():
             self.register_parameter(name, frozen(tensor))
         self.register_parameter("bias", None if bias is None else frozen(bias))
+        # What kind of operator it is; its tensors are the parameters.
+        self._operator = transformed.map(lambda _: torch.empty(0, device="meta"))
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The transformed parameters, as the layer's own input transformation takes them."""
-        return {name: self.get_parameter(name) for name in self.names}
+    def transformed(self) -> Transformed:
+        """The transformed parameters with the tensors of this module."""
+        tensors = {name: tensor for name, tensor in self._parameters.items() if tensor is not None}
+        return self._operator.with_tensors(tensors)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The input transformation."""
+        return self.transformed().apply(x, self.bias)
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the transformed parameters."""
+        return self.transformed().bound(input_shape, self.bias)
+
+    def extra_repr(self) -> str:
+        """The kind of operator."""
+        return type(self._operator).__name__
 
 
 def frozen_conv(

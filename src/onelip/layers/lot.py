@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import SpectralConv2d
+from onelip.layers.transformed import Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor
 
@@ -36,9 +36,9 @@ class LOTLinear(MatrixLinear):
 
     evaluates_in_float64 = False
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Polar factor."""
-        return {"matrix": polar_factor(tensors["weight"])}
+        return Matrix(polar_factor(tensors["weight"]))
 
 
 METHOD = MethodInfo(

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
+from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor
 from onelip.linalg.rescaling import rescaled_isometry
@@ -25,11 +25,11 @@ class ONIConv2d(KernelConv2d):
     # The final cubic steps land on norm 1 to rounding in float32 already; in float64 there are twice as many steps.
     evaluates_in_float64 = False
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """Orthogonalise the out x (in k k) matrix, rescale the kernel."""
         kernel = tensors["weight"]
         rows = polar_factor(kernel.flatten(-3), iteration="newton")
-        return {"kernel": rescaled_isometry(rows.reshape(kernel.shape))}
+        return Kernel(rescaled_isometry(rows.reshape(kernel.shape)), self.padding_mode)
 
 
 class ONILinear(MatrixLinear):
@@ -37,9 +37,9 @@ class ONILinear(MatrixLinear):
 
     evaluates_in_float64 = False
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Orthogonalise."""
-        return {"matrix": polar_factor(tensors["weight"], iteration="newton")}
+        return Matrix(polar_factor(tensors["weight"], iteration="newton"))
 
 
 METHOD = MethodInfo(

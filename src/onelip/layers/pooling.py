@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
+from onelip.layers.bounded import BoundedModule
 from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, linear_bound, relative_bound
 from onelip.linalg.proven import SAFETY
 
 
-class ScaledAvgPool2d(nn.Module):
+class ScaledAvgPool2d(BoundedModule):
     """sum of a k x k window / k: average pooling times k, a 1-Lipschitz map with norm exactly 1.
 
     Windows lie side by side (stride k); the image must consist of whole windows.
@@ -41,7 +42,7 @@ class ScaledAvgPool2d(nn.Module):
         return f"kernel_size={self.kernel_size}"
 
 
-class ScaledAdaptiveAvgPool2d(nn.Module):
+class ScaledAdaptiveAvgPool2d(BoundedModule):
     """`ScaledAvgPool2d` to a given output size, which has to divide the image; (1, 1) pools globally."""
 
     def __init__(self, output_size: int | tuple[int, int] = 1) -> None:
@@ -66,7 +67,7 @@ class ScaledAdaptiveAvgPool2d(nn.Module):
         return f"output_size={self.output_size}"
 
 
-class L2NormPool2d(nn.Module):
+class L2NormPool2d(BoundedModule):
     """sqrt(sum of x^2 over a k x k window + eps): the norm of each window, made smooth at 0 by eps.
 
     It is 1-Lipschitz for every eps >= 0: its gradient is the window divided by something no smaller than its norm.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,22 +26,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from onelip.layers.base import Transformed
 from onelip.layers.convolution import same_convolution
-from onelip.layers.fused import FusedLayer
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import centre_tap, initialise
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear, ParametrisedLayer
-from onelip.layers.spectral_conv import (
-    at_frequency_zero,
-    check_size,
-    dft_of,
-    embedded,
-    image_size,
-    torus_size,
-    with_dft,
-)
+from onelip.layers.spectral_conv import torus_size
+from onelip.layers.transformed import Transformed, at_frequency_zero, check_size, embedded, frequencies
 from onelip.linalg.fourier import (
+    RealDFT,
     Size,
     from_frequency,
     multiply_frequencies,
@@ -81,48 +74,76 @@ class _Sandwich(ParametrisedLayer):
             nn.init.constant_(self.bias, LINEAR_START_BIAS if self.init == "auto" else 0.0)
 
 
-def sandwich_convolution(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None) -> Tensor:
-    """The layer on the torus of its parameters, where smaller images are embedded; 1 x 1 kernels need no torus."""
-    if "dft_rows" not in transformed:
-        hidden = F.relu(same_convolution(x, transformed["inner"], bias, "circular"))
-        return same_convolution(hidden, transformed["outer"], None, "circular")
-    dft = dft_of(transformed)
-    torus = torus_of(dft)
+@dataclass(frozen=True)
+class SandwichProduct(Transformed):
+    """x -> V relu(U x + b) on the last dimension, with V = `outer` and U = `inner`."""
 
-    def rest(frequencies: Tensor, inner: Tensor, outer: Tensor, constant: Tensor | None) -> Tensor:
-        hidden = F.relu(from_frequency(multiply_frequencies(frequencies, inner, constant), torus, dft))
-        return from_frequency(multiply_frequencies(to_frequency(hidden, dft), outer), torus, dft)
+    outer: Tensor
+    inner: Tensor
 
-    frequencies = to_frequency(embedded(x, torus), dft)
-    arguments = frequencies, transformed["inner"], transformed["outer"], at_frequency_zero(bias, torus)
-    # The activation and its frequencies are computed anew in the backward pass: a third of the memory.
-    y = rest(*arguments) if is_traced() else checkpoint(rest, *arguments, use_reentrant=False, preserve_rng_state=False)
-    assert isinstance(y, Tensor)
-    return y[..., : x.shape[-2], : x.shape[-1]]
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Two matrix products and an activation between them."""
+        return F.linear(F.relu(F.linear(x, self.inner, bias)), self.outer)
 
-
-def sandwich_product(x: Tensor, transformed: Mapping[str, Tensor], bias: Tensor | None) -> Tensor:
-    """The fully connected layer."""
-    return F.linear(F.relu(F.linear(x, transformed["inner"], bias)), transformed["outer"])
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """||[V^T U]||^2 / 2."""
+        rows = math.prod(input_shape[:-1])
+        norm = norm_bound(torch.cat([self.outer.mT, self.inner], dim=-1))
+        parts = compose(matrix_bound(self.inner, bias, rows), matrix_bound(self.outer, None, rows))
+        return replace(parts, lipschitz=norm**2 / 2 * SAFETY)
 
 
-def sandwich_product_bound(outer: Tensor, inner: Tensor, bias: Tensor | None, rows: int) -> LayerBound:
-    """The fully connected layer on so many vectors."""
-    norm = norm_bound(torch.cat([outer.mT, inner], dim=-1))
-    parts = compose(matrix_bound(inner, bias, rows), matrix_bound(outer, None, rows))
-    return LayerBound(norm**2 / 2 * SAFETY, parts.offset, parts.rounding)
+@dataclass(frozen=True)
+class SandwichPixels(SandwichProduct):
+    """The same at every pixel of an image."""
+
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Two 1 x 1 convolutions and an activation between them."""
+        hidden = F.relu(same_convolution(x, self.inner[..., None, None], bias, "circular"))
+        return same_convolution(hidden, self.outer[..., None, None], None, "circular")
+
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """||[V^T U]||^2 / 2."""
+        return super().bound((*input_shape[1:], input_shape[0]), bias)
 
 
-def sandwich_convolution_bound(transformed: Mapping[str, Tensor], bias: Tensor | None, size: Size) -> LayerBound:
-    """The convolutional layer: [V^T U] = F^T [V^(f)^H U^(f)] (F + F) with the float DFT F; or one product per pixel."""
-    outer, inner = transformed["outer"].detach(), transformed["inner"].detach()
-    if "dft_rows" not in transformed:
-        return sandwich_product_bound(outer[..., 0, 0], inner[..., 0, 0], bias, math.prod(size))
-    dft = dft_of(transformed)
-    blocks = (unpack(matrices.double(), torus_of(dft)) for matrices in (outer, inner))
-    norm = blocks_norm_bound(tuple(torch.cat([v.mH, u], dim=-1) for v, u in zip(*blocks, strict=True)))
-    parts = compose(spectral_bound(inner, dft, bias), spectral_bound(outer, dft))
-    return LayerBound((norm * dft_norm_bound(dft) ** 2) ** 2 / 2 * SAFETY, parts.offset, parts.rounding)
+@dataclass(frozen=True)
+class SandwichFrequencies(Transformed):
+    """x -> V relu(U x + b) with U and V by their matrices at the frequencies of one torus."""
+
+    outer: Tensor
+    inner: Tensor
+    dft_rows: Tensor
+    dft_columns: Tensor | None
+    image: Size
+
+    @property
+    def dft(self) -> RealDFT:
+        """The DFT of the torus."""
+        return RealDFT(self.dft_columns, self.dft_rows)
+
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Two convolutions in the frequency domain, the activation on the torus between them."""
+        check_size(x, self.image)
+        dft, torus = self.dft, torus_of(self.dft)
+
+        def rest(frequencies: Tensor, inner: Tensor, outer: Tensor, constant: Tensor | None) -> Tensor:
+            hidden = F.relu(from_frequency(multiply_frequencies(frequencies, inner, constant), torus, dft))
+            return from_frequency(multiply_frequencies(to_frequency(hidden, dft), outer), torus, dft)
+
+        arguments = to_frequency(embedded(x, torus), dft), self.inner, self.outer, at_frequency_zero(bias, torus)
+        # The activation and its frequencies are computed anew in the backward pass: a third of the memory.
+        keep = {"use_reentrant": False, "preserve_rng_state": False}
+        y = rest(*arguments) if is_traced() else checkpoint(rest, *arguments, **keep)
+        assert isinstance(y, Tensor)
+        return y[..., : x.shape[-2], : x.shape[-1]]
+
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """||[V^T U]||^2 / 2, where [V^T U] = F^T [V^(f)^H U^(f)] (F + F) with the float DFT F."""
+        blocks = (unpack(matrices.double(), torus_of(self.dft)) for matrices in (self.outer, self.inner))
+        norm = blocks_norm_bound(tuple(torch.cat([v.mH, u], dim=-1) for v, u in zip(*blocks, strict=True)))
+        parts = compose(spectral_bound(self.inner, self.dft, bias), spectral_bound(self.outer, self.dft))
+        return replace(parts, lipschitz=(norm * dft_norm_bound(self.dft) ** 2) ** 2 / 2 * SAFETY)
 
 
 class SandwichConv2d(_Sandwich, LipschitzConv2d):
@@ -141,27 +162,12 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Both halves at every frequency of the torus, or once for a 1 x 1 kernel."""
         if size is None:
-            outer, inner = halves(tensors["weight"][..., 0, 0], self.core_out)
-            return {"outer": outer[..., None, None], "inner": inner[..., None, None]}
+            return SandwichPixels(*halves(tensors["weight"][..., 0, 0], self.core_out))
         torus = torus_size(size, self.kernel_size, self.padding_mode)
         blocks = [halves(block, self.core_out) for block in torus_blocks(tensors["weight"], torus)]
         outer, inner = (pack(tuple(half)) for half in zip(*blocks, strict=True))
-        transformed = with_dft(outer, torus)
-        return {"outer": transformed.pop("matrices"), "inner": inner, **transformed}
-
-    def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
-        """Two convolutions in the frequency domain, the activation on the image between them."""
-        return sandwich_convolution(x, transformed, self.bias)
-
-    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """||[V^T U]||^2 / 2."""
-        size = input_shape[-2], input_shape[-1]
-        return sandwich_convolution_bound(self.deployed(size), self.bias, self.strided(size))
-
-    def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
-        """The same with fixed matrices, for images of one size."""
-        margin = self.kernel_size if self.padding_mode == "zeros" else (1, 1)
-        return FusedSandwichConv2d(transformed, self.bias, margin)
+        parts = frequencies(outer, torus, size)
+        return SandwichFrequencies(outer, inner, parts.dft_rows, parts.dft_columns, size)
 
 
 class SandwichLinear(_Sandwich, LipschitzLinear):
@@ -172,55 +178,9 @@ class SandwichLinear(_Sandwich, LipschitzLinear):
         """(out + in, out)."""
         return self.core_out + self.core_in, self.core_out
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> SandwichProduct:
         """Both halves."""
-        outer, inner = halves(tensors["weight"], self.core_out)
-        return {"outer": outer, "inner": inner}
-
-    def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
-        """Two matrix products and an activation between them."""
-        return sandwich_product(x, transformed, self.bias)
-
-    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """||[V^T U]||^2 / 2."""
-        transformed = self.deployed()
-        rows = math.prod(input_shape[:-1])
-        return sandwich_product_bound(transformed["outer"], transformed["inner"], self.bias, rows)
-
-    def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
-        """The same with fixed matrices."""
-        return FusedSandwichLinear(transformed, self.bias)
-
-
-class FusedSandwichLinear(FusedLayer):
-    """A fully connected sandwich layer with fixed matrices."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Two matrix products and an activation between them."""
-        return sandwich_product(x, self.tensors(), self.bias)
-
-    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """||[V^T U]||^2 / 2."""
-        outer, inner = (self.get_parameter(name).detach() for name in ("outer", "inner"))
-        return sandwich_product_bound(outer, inner, self.bias, math.prod(input_shape[:-1]))
-
-
-class FusedSandwichConv2d(FusedLayer):
-    """A convolutional sandwich layer with fixed matrices, for one image size."""
-
-    def __init__(self, transformed: Mapping[str, Tensor], bias: Tensor | None, margin: Size) -> None:
-        super().__init__(transformed, bias)
-        self.size = image_size(transformed, margin) if "dft_rows" in transformed else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Two convolutions in the frequency domain, the activation on the image between them."""
-        if self.size is not None:
-            check_size(self, x, self.size)
-        return sandwich_convolution(x, self.tensors(), self.bias)
-
-    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """||[V^T U]||^2 / 2."""
-        return sandwich_convolution_bound(self.tensors(), self.bias, (input_shape[-2], input_shape[-1]))
+        return SandwichProduct(*halves(tensors["weight"], self.core_out))
 
 
 METHOD = MethodInfo(

@@ -15,12 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.base import LipschitzLayer, Transformed
+from onelip.layers.base import LipschitzLayer
 from onelip.layers.bounded import proven_bound
-from onelip.layers.fused import PaddingMode
+from onelip.layers.convolution import PaddingMode
+from onelip.layers.fused import FusedLayer
 from onelip.layers.initialisation import INITIALISATIONS, identity_or_orthogonal, initialise
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
+from onelip.layers.transformed import Transformed
 from onelip.linalg.fourier import Size
+from onelip.linalg.layer_bound import LayerBound
 
 
 class LayerOptions(TypedDict, total=False):
@@ -82,16 +85,12 @@ class ParametrisedLayer(LipschitzLayer):
         """
         return identity_or_orthogonal(self.weight)
 
-    @abstractmethod
-    def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
-        """The input transformation on core_in channels."""
-
-    @abstractmethod
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
-        """Module that equals `apply_core` with these (detached) transformed parameters.
+        """Module that equals `transformed.apply`, a plain one of torch where there is one.
 
         `size` is that of the image which the core sees, None where it was not told.
         """
+        return FusedLayer(transformed, self.bias)
 
     def create_bias(self, size: int, bias: bool, factory: dict[str, Any]) -> None:
         """Register `bias` with `size` entries, or as None."""
@@ -105,7 +104,7 @@ class ParametrisedLayer(LipschitzLayer):
             transformed = self.transform_given(
                 self.tensors_to_transform(), size, cheapest_form=self.fuses_cheapest_form
             )
-        return {name: tensor.detach().clone() for name, tensor in transformed.items()}
+        return transformed.map(lambda tensor: tensor.detach().clone())
 
 
 class LipschitzLinear(ParametrisedLayer):
@@ -136,7 +135,7 @@ class LipschitzLinear(ParametrisedLayer):
         """The input transformation on (..., in_features)."""
         if self.core_in > self.in_features:
             x = F.pad(x, (0, self.core_in - self.in_features))
-        y = self.apply_core(x, transformed)
+        y = transformed.apply(x, self.bias)
         return y[..., : self.out_features] if self.core_out > self.out_features else y
 
     def forward(self, x: Tensor) -> Tensor:
@@ -151,9 +150,9 @@ class LipschitzLinear(ParametrisedLayer):
         """Proven upper bound of the Lipschitz constant in evaluation mode, rounding included."""
         return proven_bound(self, (self.in_features,)).lipschitz
 
-    def used_bias(self) -> Tensor | None:
-        """The entries of the bias that reach the output."""
-        return None if self.bias is None else self.bias.detach()[: self.out_features]
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the core: zero features that are appended and outputs that are cut off change no distance."""
+        return self.deployed().bound((*input_shape[:-1], self.core_in), self.bias)
 
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """Plain modules with the same outputs and no parameter transformation."""
@@ -243,7 +242,7 @@ class LipschitzConv2d(ParametrisedLayer):
             x = F.pixel_unshuffle(F.pad(x, (0, -x.shape[-1] % step, 0, -x.shape[-2] % step)), step)
         if self.core_in > x.shape[1]:
             x = F.pad(x, (0, 0, 0, 0, 0, self.core_in - x.shape[1]))
-        y = self.apply_core(x, transformed)
+        y = transformed.apply(x, self.bias)
         return y[:, : self.out_channels] if self.core_out > self.out_channels else y
 
     def forward(self, x: Tensor) -> Tensor:
@@ -264,14 +263,10 @@ class LipschitzConv2d(ParametrisedLayer):
             )
         return proven_bound(self, (self.in_channels, int(input_size[0]), int(input_size[1]))).lipschitz
 
-    def used_bias(self) -> Tensor | None:
-        """The entries of the bias that reach the output."""
-        return None if self.bias is None else self.bias.detach()[: self.out_channels]
-
-    @property
-    def used_inputs(self) -> int:
-        """Input channels of the core without the zeros that are appended."""
-        return self.in_channels * self.stride[0] * self.stride[1]
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the core: unshuffled pixels, zeros that are appended and outputs that are cut off expand nothing."""
+        size = input_shape[-2], input_shape[-1]
+        return self.deployed(size).bound((self.core_in, *self.strided(size)), self.bias)
 
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """Plain modules with the same outputs and no parameter transformation.

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onelip.layers.base import Transformed
 from onelip.layers.convolution import adjoint_kernel
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, start_residual
-from onelip.layers.residual import ResidualConv2d, ResidualLinear
+from onelip.layers.residual import Residual, ResidualConv2d, ResidualLinear
 from onelip.layers.shapes import ParametrisedLayer
+from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
 
@@ -59,23 +59,23 @@ def residual_root(aol: Tensor, inverse: Tensor) -> Tensor:
 class SLLConv2d(_LearnableDiagonal, ResidualConv2d):
     """Convolutional SLL layer, for every odd kernel size."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Residual:
         """AOL on W Q^(-1), whose input channels are the hidden units."""
         kernel, inverse = tensors["weight"], inverse_diagonal(tensors["q"])
         scaled = adjoint_kernel(kernel * inverse[..., :, None, None, None])
         root = residual_root(aol_kernel_scale(scaled), inverse)
-        return {"kernel": kernel * root[..., :, None, None, None], "root": root}
+        return Residual(Kernel(kernel * root[..., :, None, None, None], self.padding_mode), root)
 
 
 class SLLLinear(_LearnableDiagonal, ResidualLinear):
     """Fully connected SLL layer."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Residual:
         """AOL on W Q^(-1), whose columns are the hidden units."""
         matrix, inverse = tensors["weight"], inverse_diagonal(tensors["q"])
         scaled = (matrix * inverse[..., :, None]).mT
         root = residual_root(aol_scale(scaled), inverse)
-        return {"matrix": matrix * root[..., :, None], "root": root}
+        return Residual(Matrix(matrix * root[..., :, None]), root)
 
 
 METHOD = MethodInfo(

@@ -14,21 +14,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.base import Transformed
-from onelip.layers.convolution import adjoint_kernel, same_convolution
-from onelip.layers.fused import FusedLayer, PaddingMode
+from onelip.layers.convolution import PaddingMode, adjoint_kernel, same_convolution
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import INITIALISATIONS
 from onelip.layers.shapes import LayerOptions
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import SpectralConv2d
+from onelip.layers.transformed import Matrix, Transformed
 from onelip.linalg.exponential_series import series_norm_bound, series_rounding
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound, compose, linear_bound
@@ -56,35 +56,37 @@ def unit_skew_kernel(kernel: Tensor) -> Tensor:
     return normalised(skew, kernel.shape[-1] * gram_norm_bound(skew.flatten(-3), GRAM_ITERATIONS))
 
 
-def exponential_series(x: Tensor, kernel: Tensor, terms: int, padding_mode: PaddingMode) -> Tensor:
-    """sum_(j <= terms) L^j x / j! by repeated convolution."""
-    power, total = x, x
-    for index in range(1, terms + 1):
-        power = same_convolution(power, kernel, None, padding_mode) / index
-        total = total + power
-    return total
+@dataclass(frozen=True)
+class ExponentialSeries(Transformed):
+    """sum_(j <= terms) L^j x / j! by repeated convolution, then the first channels and a bias."""
 
+    generator: Tensor
+    terms: int
+    channels: int
+    padding_mode: PaddingMode
 
-def series_bound(
-    kernel: Tensor, terms: int, bias: Tensor | None, channels: int, size: Size, padding_mode: PaddingMode
-) -> LayerBound:
-    """Bound of `exponential_series`, then the first channels and a bias: exact for kernels that are not quite skew."""
-    kernel = kernel.detach().double()
-    convolution = same_convolution_of(kernel, padding_mode)
-    norm, magnitude = convolution_norm_bound(convolution, size), convolution_magnitude_bound(convolution, size)
-    symmetric = (kernel + adjoint_kernel(kernel)) / 2
-    skew = not bool((symmetric != 0).any())
-    defect = 0.0 if skew else convolution_norm_bound(same_convolution_of(symmetric, padding_mode), size)
-    pixels, inner = math.prod(size), kernel[0].numel()
-    counts = terms, inner, kernel.shape[0] * pixels
-    series = LayerBound(
-        series_norm_bound(terms, norm, defect), 0.0, lambda a: series_rounding(a, *counts, norm, magnitude)
-    )
-    return compose(series, linear_bound(1.0, 1.0, 1, channels * pixels, bias_norm(bias, pixels)))
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Fewer inputs than the square L has are padded with zeros."""
+        total = power = F.pad(x, (0, 0, 0, 0, 0, self.generator.shape[1] - x.shape[1]))
+        for index in range(1, self.terms + 1):
+            power = same_convolution(power, self.generator, None, self.padding_mode) / index
+            total = total + power
+        y = total[:, : self.channels]
+        return y if bias is None else y + bias[:, None, None]
 
-
-def _add_bias(y_bchw: Tensor, bias: Tensor | None) -> Tensor:
-    return y_bchw if bias is None else y_bchw + bias[:, None, None]
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """max |p(i t)| over |t| <= ||L||, and what the part of L adds that is not quite skew."""
+        kernel, size = self.generator.detach().double(), (input_shape[-2], input_shape[-1])
+        convolution = same_convolution_of(kernel, self.padding_mode)
+        norm, magnitude = convolution_norm_bound(convolution, size), convolution_magnitude_bound(convolution, size)
+        symmetric = (kernel + adjoint_kernel(kernel)) / 2
+        defect = convolution_norm_bound(same_convolution_of(symmetric, self.padding_mode), size)
+        pixels = math.prod(size)
+        counts = self.terms, kernel[0].numel(), kernel.shape[0] * pixels
+        series = LayerBound(
+            series_norm_bound(self.terms, norm, defect), 0.0, lambda a: series_rounding(a, *counts, norm, magnitude)
+        )
+        return compose(series, linear_bound(1.0, 1.0, 1, self.channels * pixels, bias_norm(bias, pixels)))
 
 
 class SOCConv2d(SpectralConv2d):
@@ -153,66 +155,15 @@ class SOCConv2d(SpectralConv2d):
         return skew_exponential(matrices)[..., : self.core_out, : self.core_in]
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
-        """The exponential at every frequency, or the normalised skew kernel alone, {"generator"}, for the series."""
+        """The exponential at every frequency, or the normalised skew kernel alone for the series."""
         if self.algorithm == "series":
-            return {"generator": unit_skew_kernel(tensors["weight"])}
+            terms = self.train_terms if self.training else self.eval_terms
+            return ExponentialSeries(unit_skew_kernel(tensors["weight"]), terms, self.core_out, self.padding_mode)
         return super().transform_tensors(tensors, size)
-
-    def apply_core(self, x: Tensor, transformed: Transformed) -> Tensor:
-        """One convolution, or the series."""
-        if self.algorithm == "frequency":
-            return super().apply_core(x, transformed)
-        x = F.pad(x, (0, 0, 0, 0, 0, self.width - self.core_in))
-        terms = self.train_terms if self.training else self.eval_terms
-        y = exponential_series(x, transformed["generator"], terms, self.padding_mode)
-        return _add_bias(y[:, : self.core_out], self.bias)
-
-    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """That of the frequency matrices, or of the series with the terms of evaluation."""
-        if self.algorithm == "frequency":
-            return super().bound(input_shape)
-        size = input_shape[-2], input_shape[-1]
-        kernel, channels = self.deployed(size)["generator"], self.out_channels
-        options = channels, self.strided(size), self.padding_mode
-        return series_bound(kernel, self.eval_terms, self.used_bias(), *options)
-
-    def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
-        """The same with fixed matrices or a fixed kernel."""
-        if self.algorithm == "frequency":
-            return super().fuse_core(transformed, size)
-        return FusedSOCConv2d(transformed, self.bias, self.core_out, self.eval_terms, self.padding_mode)
 
     def extra_repr(self) -> str:
         """The arguments, as torch prints them."""
         return f"{super().extra_repr()}, algorithm={self.algorithm}"
-
-
-class FusedSOCConv2d(FusedLayer):
-    """The exponential series of a fixed skew-symmetric kernel."""
-
-    def __init__(
-        self,
-        transformed: Mapping[str, Tensor],
-        bias: Tensor | None,
-        channels: int,
-        terms: int,
-        padding_mode: PaddingMode,
-    ) -> None:
-        super().__init__(transformed, bias)
-        self.channels, self.terms = channels, terms
-        self.padding_mode: PaddingMode = padding_mode
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The series, then the first channels."""
-        kernel = self.get_parameter("generator")
-        x = F.pad(x, (0, 0, 0, 0, 0, kernel.shape[1] - x.shape[1]))
-        y = exponential_series(x, kernel, self.terms, self.padding_mode)
-        return _add_bias(y[:, : self.channels], self.bias)
-
-    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """That of the series."""
-        options = self.channels, (input_shape[-2], input_shape[-1]), self.padding_mode
-        return series_bound(self.get_parameter("generator"), self.terms, self.bias, *options)
 
 
 class SOCLinear(MatrixLinear):
@@ -230,11 +181,11 @@ class SOCLinear(MatrixLinear):
         """As for the convolution."""
         return "plane"
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """exp of the normalised skew part, cut to shape."""
         skew = (tensors["weight"] - tensors["weight"].mT) / 2
         matrix = skew_exponential(normalised(skew, gram_norm_bound(skew, GRAM_ITERATIONS)))
-        return {"matrix": matrix[..., : self.core_out, : self.core_in]}
+        return Matrix(matrix[..., : self.core_out, : self.core_in])
 
 
 METHOD = MethodInfo(

@@ -9,26 +9,26 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from onelip.layers.base import Transformed
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
+from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
 
 
 class StandardConv2d(KernelConv2d):
     """`nn.Conv2d` behind the interface of the other methods, circular by default."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """The kernel as it is."""
-        return {"kernel": tensors["weight"]}
+        return Kernel(tensors["weight"], self.padding_mode)
 
 
 class StandardLinear(MatrixLinear):
     """`nn.Linear` behind the interface of the other methods."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """The matrix as it is."""
-        return {"matrix": tensors["weight"]}
+        return Matrix(tensors["weight"])
 
 
 METHOD = MethodInfo(

@@ -127,7 +127,7 @@ def test_complex_products_in_parts_are_counted() -> None:
 def test_recomputed_work_is_counted_again() -> None:
     """Sandwich runs everything behind its first DFT a second time in the backward pass."""
     layer, x = create_conv("sandwich", 8, 8, 3), torch.rand(2, 8, 6, 6, requires_grad=True)
-    transformed = {name: tensor.detach() for name, tensor in layer.transform((6, 6)).items()}
+    transformed = layer.transform((6, 6)).map(torch.Tensor.detach)
     forward = count_macs(lambda: layer.apply_to(x, transformed))
     dft, product = 2 * 8 * spectral_operations((6, 6), 1, 0), 2 * (4 + 4 * 16) * 8 * 8  # 4 real frequencies, 16 others
     assert forward == 4 * dft + 2 * product

@@ -13,12 +13,12 @@ from onelip.bench.measurement import count_layer_costs
 from onelip.bench.measurement.theory import COSTS, LayerShape, costs_in_use, evaluate, pretty, theory_table
 from onelip.errors import InvalidInputError
 from onelip.layers import get_method, list_methods, spectral_conv
-from onelip.layers.spectral_conv import FREQUENCY_SHARE, WHOLE_SHARE, KernelOrFrequencies, spectral_operations
+from onelip.layers.spectral_conv import FREQUENCY_SHARE, WHOLE_SHARE, CheapestFormConv2d, spectral_operations
 
 METHODS = [method.key for method in list_methods()]
 STATED = [method.key for method in list_methods() if method.ours is not None]
 """Methods that say what onelip computes, not only what was published: that can be counted."""
-KERNEL_METHODS = [method.key for method in list_methods() if issubclass(method.conv, KernelOrFrequencies)]
+KERNEL_METHODS = [method.key for method in list_methods() if issubclass(method.conv, CheapestFormConv2d)]
 SHAPE = LayerShape(b=4, s=16, c=32, k=3, t=10)
 
 # The paper's table, written down independently: exponents of b, s, c, k, t and the factor, term by term.

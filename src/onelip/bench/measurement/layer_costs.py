@@ -13,7 +13,7 @@ from onelip.bench.measurement.theory import LayerShape
 from onelip.errors import InvalidInputError
 from onelip.layers import create_conv
 from onelip.layers.shapes import LipschitzConv2d
-from onelip.layers.spectral_conv import KernelOrFrequencies
+from onelip.layers.spectral_conv import CheapestFormConv2d
 
 _BYTES_PER_NUMBER = 4
 
@@ -47,7 +47,7 @@ def count_layer_costs(method: str, shape: LayerShape, **options: object) -> Coun
         x = torch.rand(shape.b, shape.c, shape.s, shape.s, requires_grad=True)
         macs = count_layer(layer, x)
         parameters, inputs = _kept_numbers(layer, x)
-    by_frequency = isinstance(layer, KernelOrFrequencies) and layer.acts_on_frequencies((shape.s, shape.s))
+    by_frequency = isinstance(layer, CheapestFormConv2d) and layer.acts_on_frequencies((shape.s, shape.s))
     return CountedCosts(macs.input, inputs, macs.parameters, parameters, by_frequency)
 
 

@@ -1,0 +1,184 @@
+"""What parameters become: an operator, with all that the input transformation needs and what is proven about it.
+
+A parameter transformation returns one of these. `Matrix`, `Kernel` and `Frequencies` are the linear ones; methods whose
+operator is another one define it in their own file. Tensors of layers that are transformed as one batch have a leading
+dimension, until `unstacked` takes them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from onelip.errors import InvalidInputError
+from onelip.layers.convolution import PaddingMode, same_convolution
+from onelip.linalg.fourier import (
+    RealDFT,
+    Size,
+    from_frequency,
+    kernel_to_parts,
+    multiply_frequencies,
+    real_dft,
+    to_frequency,
+    torus_of,
+)
+from onelip.linalg.layer_bound import LayerBound
+from onelip.linalg.linear_bounds import convolution_bound, matrix_bound, spectral_bound
+from onelip.linalg.proven_convolution import same_convolution_of
+
+
+@dataclass(frozen=True)
+class Transformed(ABC):
+    """Transformed parameters: tensors, operators that it is made of, and plain options.
+
+    The names of all tensors, those of inner operators included, differ from each other.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "apply" in vars(cls) and "bound" not in vars(cls):
+            raise TypeError(f"{cls.__name__} defines `apply`: a `bound` of what that computes belongs to it")
+
+    @abstractmethod
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """The input transformation of a batch x."""
+
+    @abstractmethod
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """What is proven about `apply` with the numbers of these tensors, for one input of this shape."""
+
+    def by_frequency(self, size: Size) -> Transformed:
+        """The same operator in the frequency domain of images of this size, if it has such a form."""
+        return self
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by name."""
+        found: dict[str, Tensor] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                found[field.name] = value
+            elif isinstance(value, Transformed):
+                found.update(value.tensors())
+        return found
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same operator with other tensors."""
+        changes: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                changes[field.name] = tensors[field.name]
+            elif isinstance(value, Transformed):
+                changes[field.name] = value.with_tensors(tensors)
+        return replace(self, **changes)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """The same operator with a function of each tensor in its place."""
+        return self.with_tensors({name: function(tensor) for name, tensor in self.tensors().items()})
+
+    def unstacked(self) -> list[Self]:
+        """The operators of the layers that were transformed as one batch."""
+        parts = {name: tensor.unbind(0) for name, tensor in self.tensors().items()}
+        count = len(next(iter(parts.values())))
+        return [self.with_tensors({name: part[index] for name, part in parts.items()}) for index in range(count)]
+
+
+@dataclass(frozen=True)
+class Matrix(Transformed):
+    """x -> W x + b on the last dimension; (out, in)."""
+
+    matrix: Tensor
+
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """One matrix product."""
+        return F.linear(x, self.matrix, bias)
+
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """The norm of the matrix."""
+        return matrix_bound(self.matrix, bias, math.prod(input_shape[:-1]))
+
+
+@dataclass(frozen=True)
+class Kernel(Transformed):
+    """A convolution that keeps height and width; (out, in, k, k) with an odd k."""
+
+    kernel: Tensor
+    padding_mode: PaddingMode
+
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """One convolution."""
+        return same_convolution(x, self.kernel, bias, self.padding_mode)
+
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """The norm on the torus of the image; with zero padding on one that is larger by k - 1."""
+        convolution = same_convolution_of(self.kernel, self.padding_mode)
+        return convolution_bound(convolution, (input_shape[-2], input_shape[-1]), bias)
+
+    def by_frequency(self, size: Size) -> Frequencies:
+        """The same circular convolution, for images of this size."""
+        return frequencies(kernel_to_parts(self.kernel, size), size)
+
+
+@dataclass(frozen=True)
+class Frequencies(Transformed):
+    """x -> F^T M F x + b with one matrix per frequency, for images of one size.
+
+    `matrices` are laid out as the product wants them, `dft_rows` and `dft_columns` (None on small square tori) are the
+    real DFT of the torus, in which smaller images are embedded: that is zero padding.
+    """
+
+    matrices: Tensor
+    dft_rows: Tensor
+    dft_columns: Tensor | None
+    image: Size
+
+    @property
+    def dft(self) -> RealDFT:
+        """The DFT of the torus."""
+        return RealDFT(self.dft_columns, self.dft_rows)
+
+    def apply(self, x: Tensor, bias: Tensor | None, *, adjoint: bool = False) -> Tensor:
+        """DFT, one product per frequency, inverse DFT; or the transpose F^T M^H F x."""
+        check_size(x, self.image)
+        torus = torus_of(self.dft)
+        constant = at_frequency_zero(bias, torus)
+        # No name for the frequencies of x: they would stay in memory until the end.
+        y = multiply_frequencies(to_frequency(embedded(x, torus), self.dft), self.matrices, constant, adjoint)
+        return from_frequency(y, torus, self.dft)[..., : x.shape[-2], : x.shape[-1]]
+
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """The largest norm of a matrix, times those of the floats that make up the DFT."""
+        return spectral_bound(self.matrices, self.dft, bias)
+
+
+def frequencies(matrices: Tensor, torus: Size, image: Size | None = None) -> Frequencies:
+    """`Frequencies` with the DFT that they need; the image fills the torus unless its size is given."""
+    columns, rows = real_dft(torus, matrices.dtype, matrices.device)
+    lead = matrices.shape[:-3] if columns is None else matrices.shape[:-4]
+    columns = None if columns is None else columns.expand(*lead, *columns.shape)
+    return Frequencies(matrices, rows.expand(*lead, *rows.shape), columns, image or torus)
+
+
+def check_size(x: Tensor, image: Size) -> None:
+    """Frequency matrices belong to one torus; on another image they would be another layer."""
+    if (x.shape[-2], x.shape[-1]) != image:
+        raise InvalidInputError(
+            f"this layer was transformed for {image[0]} x {image[1]} images, got {x.shape[-2]} x {x.shape[-1]}"
+        )
+
+
+def embedded(x: Tensor, torus: Size) -> Tensor:
+    """The image with zeros behind it up to the size of the torus."""
+    return F.pad(x, (0, torus[1] - x.shape[-1], 0, torus[0] - x.shape[-2])) if torus != tuple(x.shape[-2:]) else x
+
+
+def at_frequency_zero(bias: Tensor | None, torus: Size) -> Tensor | None:
+    """A constant image b is b sqrt(h w) at the frequency 0, and nothing elsewhere."""
+    return None if bias is None else bias * math.sqrt(math.prod(torus))
