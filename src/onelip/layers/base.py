@@ -10,30 +10,20 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
 from onelip.layers.bounded import BoundedModule
+from onelip.layers.snapshot import Snapshot
 from onelip.layers.transformed import Transformed
 from onelip.linalg.fourier import Size
 from onelip.linalg.tracing import may_keep_tensors, ordinary_tensors
 
 _SIZES_KEPT = 4
 """Input sizes for which a size-dependent layer keeps its transformed parameters at once."""
-
-
-class _CacheEntry(NamedTuple):
-    tensors: tuple[Tensor, ...]
-    """What was transformed. Held, because torch.export shows other tensors in the place of parameters."""
-    stamp: tuple[Any, ...]
-    transformed: Transformed
-
-    def is_current(self) -> bool:
-        """Whether the tensors that were transformed are as they were."""
-        return self.stamp == _stamp(self.tensors)
 
 
 class LipschitzLayer(BoundedModule):
@@ -53,7 +43,8 @@ class LipschitzLayer(BoundedModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self._cache: dict[Size | None, _CacheEntry] = {}
+        self._cache: dict[Size | None, Transformed] = {}
+        self._cached_for: Snapshot | None = None
         self._handed_over: tuple[Size | None, Transformed] | None = None
 
     @abstractmethod
@@ -134,23 +125,30 @@ class LipschitzLayer(BoundedModule):
         if self.training:
             handed_over, self._handed_over = self._handed_over, None
             return handed_over[1] if handed_over is not None and handed_over[0] == key else self.transform(input_size)
-        entry = self._cache.get(key)
+        kept, snapshot = self._cache.get(key), self._cached_for
         if torch.compiler.is_compiling():
             # A compiled program fixes what it finds. An exporter runs this code, so that it can look.
-            if entry is not None and (torch.compiler.is_dynamo_compiling() or entry.is_current()):
-                return entry.transformed
-            return self.transform(input_size)
-        if not self._is_cacheable():
+            if kept is None or snapshot is None:
+                return self.transform(input_size)
+            return kept if torch.compiler.is_dynamo_compiling() or snapshot.is_current() else self.transform(input_size)
+        # functional_call and torch.func put other tensors in the place of parameters: those want gradients.
+        # Parameters made in inference mode have no version counter to tell when they change.
+        if not all(p is None or (type(p) is nn.Parameter and not p.is_inference()) for p in self._parameters.values()):
             return self.transform(input_size)
         tensors = tuple(self.tensors_to_transform().values())
-        stamp = _stamp(tensors)
-        if entry is None or entry.stamp != stamp:
-            with ordinary_tensors():
-                entry = _CacheEntry(tensors, stamp, self.transform(input_size))
-            while len(self._cache) >= _SIZES_KEPT:
-                self._cache.pop(next(iter(self._cache)))
-            self._cache[key] = entry
-        return entry.transformed
+        current = snapshot is not None and snapshot.is_current(tensors)
+        if current and kept is not None:
+            return kept
+        if not may_keep_tensors():
+            return self.transform(input_size)
+        with ordinary_tensors():
+            transformed = self.transform(input_size)
+            if not current:
+                self._cache, self._cached_for = {}, Snapshot(tensors)
+        while len(self._cache) >= _SIZES_KEPT:
+            self._cache.pop(next(iter(self._cache)))
+        self._cache[key] = transformed
+        return transformed
 
     def deployed(self, input_size: Size | None = None) -> Transformed:
         """The transformed parameters of evaluation, whatever the mode: training may estimate what evaluation proves."""
@@ -167,16 +165,8 @@ class LipschitzLayer(BoundedModule):
         finally:
             self.training = was_training
 
-    def _is_cacheable(self) -> bool:
-        if not may_keep_tensors():
-            return False
-        # functional_call and torch.func put other tensors in the place of parameters: those want gradients.
-        # Parameters made in inference mode have no version counter to tell when they change.
-        parameters = self._parameters.values()
-        return all(p is None or (isinstance(p, nn.Parameter) and not p.is_inference()) for p in parameters)
-
     def _drop_cache(self) -> None:
-        self._cache = {}
+        self._cache, self._cached_for = {}, None
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """Also what assigning a parameter does; a kept transformation is that of the old one."""
@@ -197,12 +187,7 @@ class LipschitzLayer(BoundedModule):
         super()._load_from_state_dict(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cache": {}, "_handed_over": None}
-
-
-def _stamp(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    """Changes whenever one of the tensors is written to, replaced, or given other data."""
-    return tuple((id(t), t._version, t.untyped_storage()._cdata) for t in tensors)
+        return {**self.__dict__, "_cache": {}, "_cached_for": None, "_handed_over": None}
 
 
 def transform_layers(layers: Sequence[LipschitzLayer], size: Size | None) -> list[Transformed]:

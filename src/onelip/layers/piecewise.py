@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
+from onelip.layers.bounded import BoundedModule
 from onelip.linalg.layer_bound import LayerBound, exact_bound, linear_bound
 from onelip.linalg.proven import SAFETY
 
 
-class NActivation(nn.Module):
+class NActivation(BoundedModule):
     """The zigzag with slopes 1, -1, 1 and two learned corners a <= b for each channel.
 
         x - 2a  for x <= a,      -x  for a <= x <= b,      x - 2b  for x >= b
@@ -82,7 +83,7 @@ class NActivation(nn.Module):
         return f"{self.channels}, dim={self.dim}, init={self.init!r}"
 
 
-class LipschitzPReLU(nn.Module):
+class LipschitzPReLU(BoundedModule):
     """max(0, x) + s min(0, x) with a learned slope s that is kept in [-1, 1]; one for all channels, or one for each."""
 
     def __init__(
@@ -114,7 +115,7 @@ class LipschitzPReLU(nn.Module):
         return f"num_parameters={self.num_parameters}"
 
 
-class FullSort(nn.Module):
+class FullSort(BoundedModule):
     """Sort all entries along `dim` in ascending order: GroupSort with one group."""
 
     def __init__(self, dim: int = 1) -> None:

@@ -133,8 +133,10 @@ class SandwichFrequencies(Transformed):
 
         arguments = to_frequency(embedded(x, torus), dft), self.inner, self.outer, at_frequency_zero(bias, torus)
         # The activation and its frequencies are computed anew in the backward pass: a third of the memory.
-        keep = {"use_reentrant": False, "preserve_rng_state": False}
-        y = rest(*arguments) if is_traced() else checkpoint(rest, *arguments, **keep)
+        if is_traced():
+            y = rest(*arguments)
+        else:
+            y = checkpoint(rest, *arguments, use_reentrant=False, preserve_rng_state=False)
         assert isinstance(y, Tensor)
         return y[..., : x.shape[-2], : x.shape[-1]]
 
