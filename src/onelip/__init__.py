@@ -17,6 +17,7 @@ from onelip.certification import (
     lipschitz_table,
 )
 from onelip.checkpoints import load_model, save_model
+from onelip.conversion import convert
 from onelip.errors import InvalidInputError, OnelipError
 from onelip.fusing import fuse
 from onelip.layers import create_conv, create_linear, get_method, list_methods
@@ -36,6 +37,7 @@ __all__ = [
     "__version__",
     "certified_accuracy",
     "certify",
+    "convert",
     "create",
     "create_conv",
     "create_linear",

@@ -18,7 +18,7 @@ from onelip.layers.centering import BatchCentering, BatchLipNorm, LayerCentering
 from onelip.layers.combine import ConvexSum, LipschitzConcat, LipschitzResidual, UnitRowsLinear
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.piecewise import FullSort, LipschitzPReLU, NActivation
-from onelip.layers.pooling import L2NormPool2d, ScaledAdaptiveAvgPool2d, ScaledAvgPool2d
+from onelip.layers.pooling import L2NormPool2d, ScaledAdaptiveAvgPool2d, ScaledAvgPool2d, ScaledMaxPool2d
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
 
@@ -116,6 +116,7 @@ __all__ = [
     "SandwichLinear",
     "ScaledAdaptiveAvgPool2d",
     "ScaledAvgPool2d",
+    "ScaledMaxPool2d",
     "StandardConv2d",
     "StandardLinear",
     "UnitRowsLinear",

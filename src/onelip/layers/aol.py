@@ -22,6 +22,8 @@ from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
 class AOLConv2d(KernelConv2d):
     """Convolution with a kernel rescaled per input channel."""
 
+    keeps_directions = True
+
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """P D, with D from the autocorrelation of the kernel."""
         kernel = tensors["weight"]
@@ -30,6 +32,8 @@ class AOLConv2d(KernelConv2d):
 
 class AOLLinear(MatrixLinear):
     """Linear layer with a matrix rescaled per column."""
+
+    keeps_directions = True
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """P D."""

@@ -98,6 +98,8 @@ class BCOPConv2d(KernelConv2d):
 class BCOPLinear(MatrixLinear):
     """Linear layer with an orthogonal matrix: BCOP with one tap."""
 
+    keeps_directions = True
+
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Polar factor."""
         return Matrix(polar_factor(tensors["weight"]))

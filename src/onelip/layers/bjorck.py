@@ -30,6 +30,8 @@ def orthogonalise(matrix: Tensor) -> Tensor:
 class BjorckConv2d(KernelConv2d):
     """Convolution with an orthogonalised unrolled kernel, divided by a bound of its norm."""
 
+    keeps_directions = True
+
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """Orthogonalise the out x (in k k) matrix, rescale the kernel."""
         kernel = tensors["weight"]
@@ -38,6 +40,8 @@ class BjorckConv2d(KernelConv2d):
 
 class BjorckLinear(MatrixLinear):
     """Linear layer with an orthogonal matrix."""
+
+    keeps_directions = True
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Orthogonalise."""

@@ -23,6 +23,7 @@ from onelip.linalg.polar import polar_factor
 class LOTConv2d(SpectralConv2d):
     """Convolution with the polar factor of its kernel at every frequency."""
 
+    keeps_directions = True
     # The iteration lands on norm 1 to rounding in float32 already, and is the costliest transformation of all.
     evaluates_in_float64 = False
 
@@ -34,6 +35,7 @@ class LOTConv2d(SpectralConv2d):
 class LOTLinear(MatrixLinear):
     """Linear layer with the polar factor of its matrix."""
 
+    keeps_directions = True
     evaluates_in_float64 = False
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:

@@ -22,6 +22,7 @@ from onelip.linalg.rescaling import rescaled_isometry
 class ONIConv2d(KernelConv2d):
     """Convolution with an orthogonalised unrolled kernel, divided by a bound of its norm."""
 
+    keeps_directions = True
     # The final cubic steps land on norm 1 to rounding in float32 already; in float64 there are twice as many steps.
     evaluates_in_float64 = False
 
@@ -35,6 +36,7 @@ class ONIConv2d(KernelConv2d):
 class ONILinear(MatrixLinear):
     """Linear layer with an orthogonal matrix."""
 
+    keeps_directions = True
     evaluates_in_float64 = False
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:

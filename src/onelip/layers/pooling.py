@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
 from onelip.layers.bounded import BoundedModule
-from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, linear_bound, relative_bound
+from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, exact_bound, linear_bound, relative_bound
 from onelip.linalg.proven import SAFETY
 
 
@@ -65,6 +65,39 @@ class ScaledAdaptiveAvgPool2d(BoundedModule):
     def extra_repr(self) -> str:
         """The argument."""
         return f"output_size={self.output_size}"
+
+
+class ScaledMaxPool2d(BoundedModule):
+    """Max pooling divided by its constant: with windows of k that start every s pixels, sqrt(ceil(k / s)) per axis.
+
+    |max a - max b| <= ||a - b|| in every window, and a pixel lies in at most ceil(k / s) windows along each axis. Where
+    windows do not overlap the constant is 1, and this is `nn.MaxPool2d`.
+    """
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, int] | None = None,
+        padding: int | tuple[int, int] = 0,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = _window(self, kernel_size)
+        self.stride = self.kernel_size if stride is None else _window(self, stride, "stride")
+        self.padding = padding
+        self.scale = 1 / math.sqrt(math.prod(-(-k // s) for k, s in zip(self.kernel_size, self.stride, strict=True)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The largest pixel of each window, scaled."""
+        y = F.max_pool2d(x, self.kernel_size, self.stride, self.padding)
+        return y if self.scale == 1 else y * self.scale
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """One product per window, of a scale that is rounded too."""
+        return exact_bound() if self.scale == 1 else relative_bound(SAFETY, 4.0, math.prod(input_shape))
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class L2NormPool2d(BoundedModule):

@@ -46,6 +46,9 @@ class ParametrisedLayer(LipschitzLayer):
     fuses_cheapest_form: ClassVar[bool] = True
     """Whether `fuse_core` wants the parameters in the form of `choose_form`, or as `transform_tensors` gives them."""
 
+    keeps_directions: ClassVar[bool] = False
+    """Whether the transformation rescales or projects `weight`: trained weights of a plain layer are a start then."""
+
     weight: nn.Parameter
 
     def __init__(self, in_core: int, out_core: int, init: str) -> None:

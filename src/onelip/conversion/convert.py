@@ -1,0 +1,162 @@
+"""The conversion of a whole model: its modules one by one, and the operations of its `forward`.
+
+The model is traced by torch.fx, so a `forward` of its own, nested modules and modules that are used several times are
+all seen as they run. The result is a `torch.fx.GraphModule` with the module names of the original.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.fx.proxy import TraceError
+from torch.nn import functional as F
+
+from onelip.conversion.modules import ACTIVATIONS, Options, replacement
+from onelip.conversion.report import Change, Conversion
+from onelip.errors import InvalidInputError
+from onelip.layers import ConvexSum, get_method
+
+_ADDITIONS = (operator.add, operator.iadd, torch.add, "add", "add_")
+_ACTIVATIONS: tuple[Any, ...] = (F.relu, F.relu_, torch.relu, torch.relu_, F.relu6, F.leaky_relu, F.elu, F.gelu, F.silu)
+_ACTIVATION_METHODS = ("relu", "relu_")
+_UNBOUNDED = {
+    **dict.fromkeys((F.softmax, torch.softmax), "softmax belongs into the loss"),
+    **dict.fromkeys((F.log_softmax, torch.log_softmax), "log-softmax belongs into the loss"),
+    F.layer_norm: "use onelip.layers.LayerCentering",
+    F.batch_norm: "use onelip.layers.BatchCentering",
+    F.scaled_dot_product_attention: "attention has no Lipschitz constant",
+    operator.mul: "a product of two activations has no Lipschitz constant",
+    operator.truediv: "a quotient of two activations has no Lipschitz constant",
+    torch.matmul: "a product of two activations has no Lipschitz constant",
+    operator.matmul: "a product of two activations has no Lipschitz constant",
+}
+
+
+class ConvertedModel(fx.GraphModule):
+    """The graph of a converted model, and what was changed to make it."""
+
+    conversion: Conversion
+
+
+class _Tracer(fx.Tracer):
+    """Everything that is not the user's own stays whole."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return type(m).__module__.startswith("onelip.") or super().is_leaf_module(m, module_qualified_name)
+
+
+def convert(
+    model: nn.Module, method: str = "bcop", activation: str = "maxmin", *, keep_weights: bool = True
+) -> ConvertedModel:
+    """A copy of an ordinary model in which every operation that can be is 1-Lipschitz.
+
+    Convolutions and linear layers become the method's, BatchNorm and LayerNorm become centering, pooling is scaled to
+    constant 1, additions of two branches become convex combinations, activations are replaced. Train the copy as any
+    model; `onelip.certify` then certifies it. `converted.conversion` lists every change, what was kept and what could
+    not be converted and why: `print(converted.conversion)`.
+
+    Args:
+        model: a module that torch.fx can trace: no control flow that depends on values.
+        method: key of a method, see `onelip.layers.list_methods`.
+        activation: maxmin, groupsort4, abs, or keep to leave those whose constant is 1 as they are.
+        keep_weights: start from the trained weights where the method's transformation is a projection.
+    """
+    options = Options(get_method(method).key, _checked(activation), keep_weights)
+    copied = copy.deepcopy(model)
+    try:
+        graph = _Tracer().trace(copied)
+    except (TraceError, TypeError, NotImplementedError) as error:
+        raise InvalidInputError(
+            f"{type(model).__name__} cannot be converted: its forward depends on values ({error})".splitlines()[0]
+        ) from error
+    converted = ConvertedModel(copied, graph, type(model).__name__)
+    changes = _Editor(converted, options).edit()
+    converted.graph.lint()
+    converted.recompile()
+    converted.conversion = Conversion(tuple(changes))
+    return converted
+
+
+def _checked(activation: str) -> str:
+    if activation not in (*ACTIVATIONS, "keep"):
+        raise InvalidInputError(f"activation={activation!r} is not known, use one of {', '.join(ACTIVATIONS)}, keep")
+    return activation
+
+
+class _Editor:
+    """One walk over the graph in the order of the computation."""
+
+    def __init__(self, model: ConvertedModel, options: Options) -> None:
+        self.model, self.options = model, options
+        self.changes: list[Change] = []
+        self.seen: set[nn.Module] = set()
+
+    def edit(self) -> list[Change]:
+        """Edit the graph and its modules in place; returns the changes."""
+        rules: dict[str, Callable[[fx.Node], None]] = {
+            "call_module": self._module,
+            "call_function": self._function,
+            "call_method": self._function,
+        }
+        for node in list(self.model.graph.nodes):
+            rules.get(node.op, lambda _: None)(node)
+        return self.changes
+
+    def _module(self, node: fx.Node) -> None:
+        path = str(node.target)
+        module = self.model.get_submodule(path)
+        if module in self.seen:
+            return
+        before = _words(module)
+        try:
+            found = replacement(module, self.options) if not _is_ours(module) else None
+        except InvalidInputError as error:
+            self.changes.append(Change(path, "not converted", before, before, str(error)))
+            return
+        if found is None:
+            self.seen.add(module)
+            self.changes.append(Change(path, "kept", before, before))
+            return
+        new, note = found
+        new.train(module.training)
+        for other in [name for name, value in self.model.named_modules(remove_duplicate=False) if value is module]:
+            self.model.set_submodule(other, new)
+        self.seen.add(new)
+        self.changes.append(Change(path, "converted", before, _words(new), note))
+
+    def _function(self, node: fx.Node) -> None:
+        tensors = [value for value in node.args if isinstance(value, fx.Node) and value.op != "get_attr"]
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+        if node.target in _ADDITIONS and len(tensors) == 2:
+            self._insert(node, f"sum_{node.name}", ConvexSum(), tuple(tensors), name)
+        elif node.target in _ACTIVATIONS or node.target in _ACTIVATION_METHODS:
+            expands = node.target in (F.gelu, F.silu)
+            if self.options.activation != "keep" or expands:
+                new = ACTIVATIONS.get(self.options.activation, nn.ReLU)()
+                self._insert(node, f"activation_{node.name}", new, tuple(tensors[:1]), name)
+        elif node.target in _UNBOUNDED and (len(tensors) == 2 or node.target not in (operator.mul, operator.truediv)):
+            self.changes.append(Change(node.name, "not converted", name, name, _UNBOUNDED[node.target]))
+
+    def _insert(self, node: fx.Node, path: str, module: nn.Module, inputs: tuple[fx.Node, ...], before: str) -> None:
+        weight = next((p for p in self.model.parameters() if p.is_floating_point()), None)
+        self.model.add_submodule(path, (module if weight is None else module.to(weight)).train(self.model.training))
+        with self.model.graph.inserting_before(node):
+            new = self.model.graph.call_module(path, inputs)
+        node.replace_all_uses_with(new)
+        self.model.graph.erase_node(node)
+        self.changes.append(Change(path, "converted", before, _words(module)))
+
+
+def _is_ours(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("onelip.")
+
+
+def _words(module: nn.Module) -> str:
+    """The module on one line, shortened."""
+    text = " ".join(repr(module).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."

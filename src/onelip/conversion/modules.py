@@ -1,0 +1,146 @@
+"""Torch's modules and what takes their place; the type has to match exactly, a subclass may compute something else.
+
+A rule returns the new module and a note, returns None where the module may stay as it is, and raises
+`InvalidInputError` where there is no counterpart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from onelip.conversion.starts import start_from
+from onelip.errors import InvalidInputError
+from onelip.layers import (
+    Abs,
+    BatchCentering,
+    GroupSort,
+    LayerCentering,
+    MaxMin,
+    ScaledAdaptiveAvgPool2d,
+    ScaledAvgPool2d,
+    ScaledMaxPool2d,
+    create_conv,
+    create_linear,
+    get_method,
+)
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "maxmin": MaxMin,
+    "groupsort4": lambda: GroupSort(4),
+    "abs": Abs,
+}
+"""What may replace an activation; "keep" leaves those with constant 1 as they are."""
+
+Replacement = tuple[nn.Module, str]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `convert` that rules look at."""
+
+    method: str
+    activation: str
+    keep_weights: bool
+
+
+def replacement(module: nn.Module, options: Options) -> Replacement | None:
+    """What takes the place of a module, and a note; None where it may stay."""
+    rule = RULES.get(type(module))
+    if rule is None:
+        raise InvalidInputError("no rule for this module; it is left as it is")
+    return rule(module, options)
+
+
+def _factory(module: nn.Module) -> dict[str, Any]:
+    weight = next(module.parameters())
+    return {"device": weight.device, "dtype": weight.dtype}
+
+
+def _conv(conv: nn.Conv2d, options: Options) -> Replacement:
+    allowed = get_method(options.method).conv.padding_modes
+    mode = conv.padding_mode if conv.padding_mode in allowed else allowed[0]
+    layer = create_conv(
+        options.method,
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size,
+        stride=conv.stride,
+        padding=conv.padding,
+        dilation=conv.dilation,
+        groups=conv.groups,
+        bias=conv.bias is not None,
+        padding_mode=mode,
+        **_factory(conv),
+    )
+    notes = [] if mode == conv.padding_mode else [f"{mode} padding in place of {conv.padding_mode}"]
+    return layer, "; ".join([*notes, start_from(layer, conv, options.keep_weights)])
+
+
+def _linear(linear: nn.Linear, options: Options) -> Replacement:
+    has_bias = linear.bias is not None
+    layer = create_linear(options.method, linear.in_features, linear.out_features, bias=has_bias, **_factory(linear))
+    return layer, start_from(layer, linear, options.keep_weights)
+
+
+def _batch_norm(norm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d, options: Options) -> Replacement:
+    layer = BatchCentering(norm.num_features, norm.momentum, affine=norm.affine)
+    weight = next(iter([*norm.parameters(), *norm.buffers()]), torch.empty(0))
+    return layer.to(weight), "shifts, does not stretch"
+
+
+def _layer_norm(norm: nn.LayerNorm, options: Options) -> Replacement:
+    return LayerCentering(tuple(range(-len(norm.normalized_shape), 0))), "shifts, does not stretch; no learned scale"
+
+
+def _max_pool(pool: nn.MaxPool2d, options: Options) -> Replacement | None:
+    dilated = pool.dilation not in (1, (1, 1))
+    if dilated or pool.ceil_mode or pool.return_indices:
+        raise InvalidInputError("dilation, ceil_mode and return_indices have no counterpart here")
+    scaled = ScaledMaxPool2d(pool.kernel_size, pool.stride, pool.padding)  # pyright: ignore[reportArgumentType]
+    return None if scaled.scale == 1 else (scaled, f"windows overlap: scaled by {scaled.scale:.3g}")
+
+
+def _average_pool(pool: nn.AvgPool2d, options: Options) -> Replacement | None:
+    if pool.stride != pool.kernel_size or pool.padding not in (0, (0, 0)) or pool.ceil_mode or pool.divisor_override:
+        return None  # overlapping means are contractions
+    return ScaledAvgPool2d(pool.kernel_size), "scaled to norm 1"
+
+
+def _adaptive_pool(pool: nn.AdaptiveAvgPool2d, options: Options) -> Replacement | None:
+    size = pool.output_size if isinstance(pool.output_size, tuple) else (pool.output_size, pool.output_size)
+    height, width = size
+    return None if height is None or width is None else (ScaledAdaptiveAvgPool2d((height, width)), "scaled to norm 1")
+
+
+def _activation(module: nn.Module, options: Options) -> Replacement | None:
+    """Where the constant is 1 the activation may stay; GELU and SiLU are above 1 and always go."""
+    expands = type(module) in (nn.GELU, nn.SiLU, nn.Mish)
+    if options.activation == "keep":
+        return (nn.ReLU(), "its constant is above 1") if expands else None
+    return ACTIVATIONS[options.activation](), ""
+
+
+def _stays(module: nn.Module, options: Options) -> None:
+    return None
+
+
+RULES: dict[type[nn.Module], Callable[[Any, Options], Replacement | None]] = {
+    nn.Conv2d: _conv,
+    nn.Linear: _linear,
+    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), _batch_norm),
+    nn.LayerNorm: _layer_norm,
+    nn.MaxPool2d: _max_pool,
+    nn.AvgPool2d: _average_pool,
+    nn.AdaptiveAvgPool2d: _adaptive_pool,
+    **dict.fromkeys(
+        (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Hardtanh), _activation
+    ),
+    **dict.fromkeys(
+        (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d, nn.PixelShuffle, nn.PixelUnshuffle), _stays
+    ),
+}

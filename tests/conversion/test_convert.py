@@ -1,0 +1,104 @@
+"""Ordinary models made 1-Lipschitz: the exact Jacobian, the list of changes, trained weights, refusals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from jacobians import norm_at
+from plain_models import VGG, ResNet
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onelip.conversion import convert
+from onelip.conversion.starts import unshuffled_kernel
+from onelip.errors import InvalidInputError
+from onelip.layers import AOLConv2d, ConvexSum, MaxMin
+
+
+def moved(model: nn.Module) -> nn.Module:
+    """Some way from its start, as after training, with running statistics."""
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    with torch.no_grad():
+        model.train()(torch.randn(8, 3, 32, 32))
+    return model.eval().double()
+
+
+@pytest.mark.parametrize(("network", "method"), [(ResNet, "bcop"), (ResNet, "aol"), (VGG, "lot"), (VGG, "soc")])
+def test_a_converted_network_is_1_lipschitz(network: type[nn.Module], method: str) -> None:
+    plain = network(width=4) if network is VGG else ResNet(4, blocks=(1, 1))
+    converted = convert(plain, method)
+    assert not converted.conversion.failures
+    x = torch.rand(3, 32, 32, dtype=torch.float64)
+    assert norm_at(moved(plain), x) > 1
+    assert norm_at(moved(converted), x) <= 1 + 1e-6
+
+
+def test_the_original_is_untouched_and_names_stay() -> None:
+    plain = ResNet(4, blocks=(1, 1))
+    before = {name: tensor.clone() for name, tensor in plain.state_dict().items()}
+    converted = convert(plain, "aol")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in plain.state_dict().items())
+    assert isinstance(converted.get_submodule("layers.1.0.conv1"), AOLConv2d)
+    assert isinstance(converted.get_submodule("layers.1.0.relu"), MaxMin)
+
+
+def test_every_change_is_listed_once_and_printed() -> None:
+    conversion = convert(ResNet(4, blocks=(1, 1)), "bcop").conversion
+    assert [change.path for change in conversion.changes].count("layers.0.0.relu") == 1  # used twice, converted once
+    kinds = {change.before.split("(")[0]: change.after.split("(")[0] for change in conversion.changes}
+    assert kinds["MaxPool2d"] == "ScaledMaxPool2d"
+    assert kinds["BatchNorm2d"] == "BatchCentering"
+    assert kinds["add"] == ConvexSum.__name__
+    assert len(str(conversion).splitlines()) == len(conversion.changes) + 1
+
+
+@pytest.mark.parametrize(("side", "stride"), [(1, 2), (3, 1), (3, 2), (5, 2), (3, 3), (7, 2)])
+def test_a_strided_convolution_is_one_of_stride_1_on_unshuffled_pixels(side: int, stride: int) -> None:
+    x, kernel = torch.randn(2, 3, 4 * stride, 4 * stride).double(), torch.randn(5, 3, side, side).double()
+    expected = F.conv2d(x, kernel, stride=stride, padding=side // 2)
+    core = unshuffled_kernel(kernel, stride)
+    found = F.conv2d(F.pixel_unshuffle(x, stride), core, padding=side // 2)
+    assert torch.allclose(found, expected)
+
+
+def test_orthogonal_trained_weights_are_kept_as_they_are() -> None:
+    first, second = nn.Linear(8, 8), nn.Linear(8, 4)
+    for linear in (first, second):
+        nn.init.orthogonal_(linear.weight)
+    plain = nn.Sequential(first, nn.ReLU(), second)
+    x = torch.randn(5, 8)
+    converted = convert(plain, "bcop", activation="keep").eval()
+    assert torch.allclose(converted(x), plain(x), atol=1e-5)
+    assert not torch.allclose(convert(plain, "bcop", "keep", keep_weights=False).eval()(x), plain(x), atol=0.1)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.values, self.norm = nn.Linear(4, 4), nn.GroupNorm(2, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(self.norm(x), -1) * self.values(x)
+
+
+def test_what_cannot_be_converted_is_named() -> None:
+    failures = convert(Attention(), "aol").conversion.failures
+    assert {change.path for change in failures} >= {"norm", "mul"}
+    unsupported = convert(nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect")), "aol").conversion
+    assert "in place of reflect" in unsupported.changes[0].note
+
+
+class Branching(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.sum() > 0 else -x
+
+
+def test_refusals_are_one_line() -> None:
+    with pytest.raises(InvalidInputError, match="depends on values") as caught:
+        convert(Branching())
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InvalidInputError, match="maxmin"):
+        convert(VGG(), activation="tanh")
+    with pytest.raises(InvalidInputError, match="bcop"):
+        convert(VGG(), "nothing")
