@@ -16,3 +16,7 @@ class InvalidInputError(OnelipError, ValueError):
 
 class UnknownLipschitzConstant(InvalidInputError):  # noqa: N818 - the name says what is missing
     """A module for which no upper bound is known. It is never counted as 1."""
+
+
+class UnreliableRoutineError(OnelipError, ArithmeticError):
+    """A routine of the linear algebra library returned what a product refutes, and no other routine did better."""

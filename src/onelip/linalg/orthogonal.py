@@ -8,6 +8,7 @@ from torch import Tensor
 
 from onelip.errors import InvalidInputError
 from onelip.linalg.spectral import frobenius_norm, scale_below_one
+from onelip.linalg.verified import cholesky, solve
 
 
 def _limit_norm(matrix: Tensor, limit: float) -> Tensor:
@@ -52,10 +53,10 @@ class _Cayley(torch.autograd.Function):
         skew = upper - upper.mH
         identity = torch.eye(upper.shape[-1], dtype=matrix.dtype, device=matrix.device)
         if lower.shape[-2] == 0:
-            return torch.linalg.solve(identity + skew, identity - skew)  # both factors commute
+            return solve(identity + skew, identity - skew)  # both factors commute
         a = skew + lower.mH @ lower
         # Transposes instead of left=False, whose complex result is a lazy conjugate that torch.compile does not expect.
-        return torch.linalg.solve((identity + a).mT, torch.cat([identity - a, -2 * lower], dim=-2).mT).mT
+        return solve((identity + a).mT, torch.cat([identity - a, -2 * lower], dim=-2).mT).mT
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -103,7 +104,7 @@ def cholesky_orthogonalise(matrix: Tensor) -> Tensor:
     rows, columns = matrix.shape[-2:]
     identity = torch.eye(rows, dtype=matrix.dtype, device=matrix.device)
     ridge = (rows + columns) * torch.finfo(matrix.dtype).eps
-    factor, _ = torch.linalg.cholesky_ex(scaled @ scaled.mH + ridge * identity)
+    factor = cholesky(scaled @ scaled.mH + ridge * identity)
     return torch.linalg.solve_triangular(factor, scaled, upper=False)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from onelip.errors import InvalidInputError
 from onelip.linalg.minimax import Quintic, quintic_schedule
 from onelip.linalg.spectral import gram_norm_bound, largest_magnitude, real_parts, scale_below_one
+from onelip.linalg.verified import eigenvectors
 
 Iteration = Literal["eigh", "minimax", "newton", "bjorck"]
 
@@ -104,7 +105,7 @@ def _safe_reciprocal(values: Tensor, scale: Tensor) -> Tensor:
 
 
 def _spectrum(hermitian: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    values, vectors = torch.linalg.eigh(hermitian)
+    values, vectors = eigenvectors(hermitian)
     largest = values.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
     return values, vectors, largest
 
@@ -137,7 +138,7 @@ def _eigh_polar(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     1 / sqrt(s^2 + t^2), t the smallest value that counts, so that its norm is at most 1.
     """
     wide = matrix.to(_WIDE[matrix.dtype])
-    vectors = torch.linalg.eigh(wide.mH @ wide).eigenvectors
+    _, vectors = eigenvectors(wide.mH @ wide)
     columns = wide @ vectors
     values = real_parts(columns).square().sum((-3, -1)).sqrt()
     smallest = _SMALLEST_SINGULAR_VALUE * values.amax(-1, keepdim=True)

@@ -17,10 +17,13 @@ def is_traced() -> bool:
 def may_keep_tensors() -> bool:
     """Whether a tensor made under `ordinary_tensors` is one that may be kept and used anywhere later.
 
-    Compilers, fake tensors and every other dispatch mode may hand out tensors that live no longer than they do, and may
+    Compilers, fake tensors and other dispatch modes may hand out tensors that live no longer than they do, and may
     refuse tensors from elsewhere: what is made there is kept by nobody, and what was kept elsewhere is not used there.
+    Modes that only watch, such as counters of operations, hand out ordinary tensors.
     """
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._len_torch_dispatch_stack() and type(torch.empty(0)) is not torch.Tensor:
         return False
     return not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Functionalize)
 

@@ -96,7 +96,8 @@ def test_work_inside_custom_autograd_functions_is_counted() -> None:
     matrix = torch.eye(8, requires_grad=True)
     with MacCounter() as counter:
         result = polar_factor(matrix)
-    assert counter.by_operator() == {"mm": 3 * 8**3, "_linalg_eigh": 4.5 * 8**3}, "in float64"
+    verification = 4 * 8**2 * 2  # of the eigenvectors, on two vectors
+    assert counter.by_operator() == {"mm": 3 * 8**3 + verification, "_linalg_eigh": 4.5 * 8**3}, "in float64"
     with MacCounter() as counter:
         result.sum().backward()
     assert counter.by_operator() == {"mm": 6 * 8**3}, "the eigenvectors are known"

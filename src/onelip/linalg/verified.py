@@ -1,0 +1,157 @@
+"""Solutions and factorisations that are verified: what LAPACK returns is a suggestion.
+
+After `torch.set_num_threads` the batched LU factorisation of MKL (seen with torch 2.13 on AMD processors, from
+160 x 160 on) raises or is silently wrong. Each result here is therefore multiplied back on a few fixed vectors, which
+costs a matrix-vector product: the residual A (X v) - B v of a wrong X is of the size of the error for all but a
+vanishing share of vectors v. What fails is computed again in another way; if nothing verifies, that is an error.
+
+Where the program cannot look at its numbers (compilers, torch.func, fake tensors) or looking would halt a device, a
+wrong result becomes NaN instead. Matrices are expected to be scaled to about 1 and not to be badly conditioned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from onelip.errors import UnreliableRoutineError
+from onelip.linalg.constants import keep_constant
+from onelip.linalg.spectral import real_parts
+from onelip.linalg.tracing import is_traced, may_keep_tensors
+
+_PROBES = 2
+
+
+def solve(matrix: Tensor, right: Tensor) -> Tensor:
+    """X with A X = B for square A (..., n, n) and B (..., n, m)."""
+
+    def is_wrong(solution: Tensor) -> Tensor:
+        probes = _probes(right.shape[-1], right)
+        image = solution @ probes
+        return _differ(matrix @ image, right @ probes, image)
+
+    def by_reflections() -> Tensor:
+        unitary, triangular = torch.linalg.qr(matrix)
+        return torch.linalg.solve_triangular(triangular, unitary.mH @ right, upper=True)
+
+    routines = [
+        lambda: torch.linalg.solve(matrix, right),
+        lambda: _one_by_one(torch.linalg.solve, matrix, right),
+        by_reflections,
+    ]
+    return _verified("solve", routines, is_wrong, (matrix, right))
+
+
+def eigenvectors(hermitian: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, ascending, and orthonormal eigenvectors V of Hermitian matrices, H V = V diag(values)."""
+    side = hermitian.shape[-1]
+
+    def join(spectrum: tuple[Tensor, Tensor]) -> Tensor:
+        return torch.cat([spectrum[0].unsqueeze(-2).to(spectrum[1].dtype), spectrum[1]], dim=-2)
+
+    def is_wrong(joined: Tensor) -> Tensor:
+        values, vectors = joined[..., :1, :], joined[..., 1:, :]
+        probes = _probes(side, hermitian).expand(*hermitian.shape[:-1], _PROBES)
+        image = vectors @ probes
+        largest = values.abs().amax((-2, -1)).to(probes.dtype)[..., None, None]
+        not_diagonal = _differ(hermitian @ image, vectors @ (values.mT * probes), largest * image)
+        return not_diagonal | _differ(vectors.mH @ image, probes, image)
+
+    routines = [
+        lambda: join(tuple(torch.linalg.eigh(hermitian))),
+        lambda: join(_eigenvectors_one_by_one(hermitian)),
+    ]
+    joined = _verified("eigh", routines, is_wrong, (hermitian,))
+    return joined[..., 0, :].real, joined[..., 1:, :]
+
+
+def cholesky(positive: Tensor) -> Tensor:
+    """Lower triangular L with L L^H = A for Hermitian positive definite matrices."""
+
+    def is_wrong(factor: Tensor) -> Tensor:
+        probes = _probes(positive.shape[-1], positive)
+        image = factor.mH @ probes
+        return _differ(factor @ image, positive @ probes, image)
+
+    routines = [
+        lambda: torch.linalg.cholesky_ex(positive).L,
+        lambda: _one_by_one(torch.linalg.cholesky, positive),
+    ]
+    return _verified("cholesky", routines, is_wrong, (positive,))
+
+
+def _verified(
+    name: str,
+    routines: Sequence[Callable[[], Tensor]],
+    is_wrong: Callable[[Tensor], Tensor],
+    inputs: tuple[Tensor, ...],
+) -> Tensor:
+    """The first result that is not wrong. Inputs that are not finite have no right result: whatever comes, comes."""
+    if is_traced() or not may_keep_tensors() or inputs[0].device.type != "cpu":
+        result = routines[0]()
+        return result.masked_fill(is_wrong(result.detach())[..., None, None], math.nan)
+    failure: RuntimeError | None = None
+    for routine in routines:
+        try:
+            result = routine()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # torch.linalg.LinAlgError, or pivots that are no pivots
+            failure = error
+            continue
+        with torch.no_grad():
+            if not bool(is_wrong(result.detach()).any()) or not _finite(inputs):
+                return result
+    if failure is not None and not _finite(inputs):
+        raise failure
+    shape = "x".join(map(str, inputs[0].shape))
+    raise UnreliableRoutineError(
+        f"no {name} routine of this torch gives a result that verifies for {inputs[0].dtype} matrices of {shape}: set "
+        "the number of threads by OMP_NUM_THREADS rather than torch.set_num_threads, or use another build of torch"
+    ) from failure
+
+
+def _differ(computed: Tensor, expected: Tensor, scale: Tensor) -> Tensor:
+    """Whether two products (..., n, probes) differ by more than rounding, relative to their norms and that of `scale`.
+
+    A stable routine stays within a small multiple of the condition number times n^(1/2) u; 256 (n + 8)^(1/2) eps are
+    allowed. NaN differs from everything.
+    """
+    allowed = 256 * math.sqrt(computed.shape[-2] + 8) * torch.finfo(computed.dtype).eps
+    return ~(_norm(computed - expected) <= allowed * (_norm(computed) + _norm(expected) + _norm(scale)))
+
+
+def _norm(matrix: Tensor) -> Tensor:
+    """Frobenius norm of a few vectors of moderate size."""
+    return torch.linalg.vector_norm(real_parts(matrix), dim=(-3, -2, -1))
+
+
+def _probes(length: int, like: Tensor) -> Tensor:
+    """Fixed vectors (length, probes) without structure, of entries about 1: no generator of random numbers is moved."""
+
+    def make(device: torch.device) -> Tensor:
+        index = torch.arange(1, length * _PROBES + 1, device=device).double()
+        return ((index * index * 0.6180339887498949).frac() * 2 - 1).reshape(length, _PROBES).to(like.dtype)
+
+    return keep_constant(("probes", length, like.dtype), like.device, make)
+
+
+def _one_by_one(routine: Callable[..., Tensor], *batches: Tensor) -> Tensor:
+    """A routine on each matrix of a batch alone: it is the batched forms that fail."""
+    lead = torch.broadcast_shapes(*(batch.shape[:-2] for batch in batches))
+    flat = [batch.expand(*lead, *batch.shape[-2:]).reshape(-1, *batch.shape[-2:]) for batch in batches]
+    return torch.stack([routine(*each) for each in zip(*flat, strict=True)]).reshape(
+        *lead, flat[-1].shape[-2], flat[-1].shape[-1]
+    )
+
+
+def _eigenvectors_one_by_one(hermitian: Tensor) -> tuple[Tensor, Tensor]:
+    values, vectors = zip(*(torch.linalg.eigh(each) for each in hermitian.flatten(0, -3)), strict=True)
+    return torch.stack(values).reshape(hermitian.shape[:-1]), torch.stack(vectors).reshape(hermitian.shape)
+
+
+def _finite(tensors: tuple[Tensor, ...]) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in tensors)
