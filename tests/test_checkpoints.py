@@ -88,7 +88,7 @@ def rewritten(path: Path, header: dict[str, str] | None) -> None:
 def good_header() -> dict[str, str]:
     config = {
         "method": "aol", "size": None, "num_classes": 4, "input_size": 8, "kernel_size": 3, "in_channels": 3,
-        "width": 4, "activation": "maxmin", "padding_mode": "circular", "init": "auto",
+        "width": 4, "activation": "maxmin", "padding_mode": "circular", "init": "auto", "setting": "own",
     }  # fmt: skip
     return {"format": "onelip.ConvNet", "format_version": "2", "config": json.dumps(config)}
 

@@ -184,7 +184,7 @@ def test_trap_15_expansive_truncations_are_refused(terms: int) -> None:
     modulus = abs(sum((1j) ** j / math.factorial(j) for j in range(terms + 1)))
     assert modulus > 1
     with pytest.raises(ValueError, match="expand"):
-        SOCConv2d(4, 4, 3, padding_mode="zeros", train_terms=terms)
+        SOCConv2d(4, 4, 3, padding_mode="zeros", eval_terms=terms)
 
 
 @pytest.mark.parametrize("terms", [3, 4, 7, 8, 12])

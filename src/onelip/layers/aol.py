@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
+from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
@@ -21,6 +22,8 @@ from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
 
 class AOLConv2d(KernelConv2d):
     """Convolution with a kernel rescaled per input channel."""
+
+    initialisations = PUBLISHED_INITIALISATIONS
 
     keeps_directions = True
 
@@ -32,6 +35,8 @@ class AOLConv2d(KernelConv2d):
 
 class AOLLinear(MatrixLinear):
     """Linear layer with a matrix rescaled per column."""
+
+    initialisations = PUBLISHED_INITIALISATIONS
 
     keeps_directions = True
 
@@ -52,6 +57,14 @@ METHOD = MethodInfo(
     conv=AOLConv2d,
     linear_layer=AOLLinear,
     learning_rate=0.06,
+    setting=PublishedSetting(
+        padding_mode="circular",
+        start="identity, first and last layer random orthogonal; biases 0",
+        ends_init="orthogonal",
+        head="a 1 x 1 convolution of the method",
+        iterations="none",
+        otherwise="the published code adds 1e-6 to the sums by which it divides",
+    ),
     published=Complexity(
         input_operations="CONV",
         input_macs="b*s**2*c**2*k**2",

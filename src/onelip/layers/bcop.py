@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onelip.layers.info import Complexity, MethodInfo
-from onelip.layers.initialisation import initialise
+from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
+from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, initialise, start_bias_uniformly
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
@@ -45,6 +45,8 @@ def projection_kernel(factors: Tensor) -> Tensor:
 class BCOPConv2d(KernelConv2d):
     """Convolution with a kernel built from one orthogonal matrix and 2 (k - 1) half-rank projections."""
 
+    initialisations = PUBLISHED_INITIALISATIONS
+
     factors: nn.Parameter | None
 
     @property
@@ -63,7 +65,7 @@ class BCOPConv2d(KernelConv2d):
     def reset_parameters(self) -> None:
         """Draw all matrices as `init` says."""
         super().reset_parameters()
-        if self.factors is None:
+        if self.factors is None or self.init == "published":
             return
         name = self.default_init() if self.init == "auto" else self.init
         if name == "identity":
@@ -71,6 +73,19 @@ class BCOPConv2d(KernelConv2d):
         else:
             for factor in self.factors:
                 initialise(factor, name)
+
+    def start_as_published(self) -> None:
+        """Random orthogonal matrices of gain c^(-1/2).
+
+        A polar factor does not see the gain g of its argument, but its gradient does: steps are larger by 1 / g^2. The
+        published projections take half of the columns of a polar factor of c x c, where here the factor itself has
+        half of the columns. Its projection then moves twice as fast, which a gain of (2 / c)^(1/2) undoes.
+        """
+        channels = max(self.core_in, self.core_out)
+        nn.init.orthogonal_(self.weight, gain=channels**-0.5)
+        for factor in () if self.factors is None else self.factors:
+            nn.init.orthogonal_(factor, gain=(2 / channels) ** 0.5)
+        start_bias_uniformly(self.bias, self.core_out)
 
     @torch.no_grad()
     def _start_with_cancelling_factors(self, factors: Tensor) -> None:
@@ -98,6 +113,13 @@ class BCOPConv2d(KernelConv2d):
 class BCOPLinear(MatrixLinear):
     """Linear layer with an orthogonal matrix: BCOP with one tap."""
 
+    initialisations = PUBLISHED_INITIALISATIONS
+
+    def start_as_published(self) -> None:
+        """A random orthogonal matrix, and torch's default for the bias."""
+        nn.init.orthogonal_(self.weight)
+        start_bias_uniformly(self.bias, self.core_in)
+
     keeps_directions = True
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
@@ -116,6 +138,13 @@ METHOD = MethodInfo(
     conv=BCOPConv2d,
     linear_layer=BCOPLinear,
     learning_rate=0.007,
+    setting=PublishedSetting(
+        padding_mode="circular",
+        start="random orthogonal matrices times c^(-1/2); biases uniform in +-c^(-1/2); last layer orthogonal",
+        head="a linear layer orthogonalised by Bjorck and Bowie's iteration: 3 steps in training, 15 in evaluation",
+        iterations="20 steps of Bjorck and Bowie after a power iteration of 10",
+        otherwise="exact polar factors; a projection comes from c x c/2 parameters, not from half of c x c",
+    ),
     published=Complexity(
         input_operations="CONV",
         input_macs="b*s**2*c**2*k**2",

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
+from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, initialise, start_bias_uniformly
 from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import SpectralConv2d
@@ -26,6 +27,8 @@ from onelip.linalg.spectral import frobenius_norm
 class _ScaledWeight(ParametrisedLayer):
     """A weight that is used as alpha W / ||W||_F: its size and its direction are learnt apart."""
 
+    initialisations = PUBLISHED_INITIALISATIONS
+
     alpha: nn.Parameter
 
     def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
@@ -36,6 +39,11 @@ class _ScaledWeight(ParametrisedLayer):
     def default_init(self) -> str:
         """The identity in square layers; elsewhere as in the original, torch's default for convolutions."""
         return "identity" if self.weight.shape[0] == self.weight.shape[1] else "uniform"
+
+    def start_as_published(self) -> None:
+        """Weight and bias as torch starts them in convolutions and linear layers."""
+        initialise(self.weight, "uniform")
+        start_bias_uniformly(self.bias, self.weight[0].numel())
 
     def reset_parameters(self) -> None:
         """Draw the weight; alpha starts at its norm."""
@@ -83,6 +91,14 @@ METHOD = MethodInfo(
     conv=CayleyConv2d,
     linear_layer=CayleyLinear,
     learning_rate=0.02,
+    setting=PublishedSetting(
+        padding_mode="circular",
+        start="torch's default: weights and biases uniform in +-fan_in^(-1/2)",
+        head="the method's linear layer",
+        iterations="none",
+        otherwise="alpha is trained, which the published optimiser never sees in convolutions; it is relative to the "
+        "norm of the kernel, not to that of half of the spectrum",
+    ),
     published=Complexity(
         input_operations="FFTs & MVs",
         input_macs="b*s**2*c**2",

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, start_residual
 from onelip.layers.residual import Residual, ResidualConv2d, ResidualLinear
 from onelip.layers.shapes import ParametrisedLayer
@@ -187,6 +187,13 @@ METHOD = MethodInfo(
     linear_layer=CPLLinear,
     learning_rate=0.03,
     train_eval_difference="training estimates the norm of W by power iteration, evaluation bounds it from above",
+    setting=PublishedSetting(
+        padding_mode="zeros",
+        start="Xavier normal; biases uniform in +-fan_in^(-1/2)",
+        head="a 1 x 1 convolution of the method",
+        iterations="1 power iteration on an image in training, 100 in evaluation",
+        otherwise="power iterations by frequency in training, a proven upper bound of the norm in evaluation",
+    ),
     published=Complexity(
         input_operations="CONVs & ACT",
         input_macs="2*b*s**2*c**2*k**2",

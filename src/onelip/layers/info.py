@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from onelip.layers.convolution import PaddingMode
     from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
 
 Guarantee = Literal["orthogonal", "bounded", "none"]
@@ -28,6 +30,25 @@ class Complexity:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PublishedSetting:
+    """How the code of the comparison paper uses a method in its network.
+
+    `padding_mode` is that of its convolutions, `ends_init` the start of the first convolution and of the last layer
+    where it is not that of the others, `options` are arguments of convolutions larger than 1 x 1. The starts
+    themselves are the layers' own init="published". The rest is said in words: `start` of weights and biases, `head`,
+    the last layer, `iterations` in training and evaluation, and what is computed `otherwise` here.
+    """
+
+    padding_mode: PaddingMode
+    start: str
+    head: str
+    iterations: str
+    otherwise: str
+    ends_init: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class MethodInfo:
     """One way to build 1-Lipschitz layers: names, classes, properties and costs.
 
@@ -36,7 +57,8 @@ class MethodInfo:
     the layer is a linear map plus a bias. `train_eval_difference` is empty where training and evaluation
     compute the same function, else it says how they differ. `learning_rate` is that of SGD over hours,
     `short_learning_rate` that of Adam over minutes (docs/training.md). `published` are the costs of the method as
-    published, `ours` those of this implementation where it computes differently.
+    published, `ours` those of this implementation where it computes differently. `setting` is what the comparison
+    paper's code does, None for a method that it does not train with.
     """
 
     key: str
@@ -51,5 +73,6 @@ class MethodInfo:
     learning_rate: float
     published: Complexity
     ours: Complexity | None = None
+    setting: PublishedSetting | None = None
     train_eval_difference: str = ""
     short_learning_rate: float = 0.002

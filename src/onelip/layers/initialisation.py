@@ -14,7 +14,10 @@ INITIALISATIONS = ("auto", "identity", "orthogonal", "xavier", "normal", "unifor
 """Names that methods accept; "auto" stands for the method's own choice among the others."""
 
 
-RESIDUAL_INITIALISATIONS = (*INITIALISATIONS, "minmax")
+PUBLISHED_INITIALISATIONS = (*INITIALISATIONS, "published")
+"""Names that methods of the comparison paper accept: "published" is the start of weights and biases in its code."""
+
+RESIDUAL_INITIALISATIONS = (*PUBLISHED_INITIALISATIONS, "minmax")
 """Names that the residual layers, CPL and SLL, accept."""
 
 SUM_BIAS = -0.3
@@ -63,6 +66,14 @@ def initialise(weight: Tensor, name: str) -> None:
         raise AssertionError(f"unknown initialisation {name}")
 
 
+@torch.no_grad()
+def start_bias_uniformly(bias: Tensor | None, fan_in: int) -> None:
+    """Uniform in [-1 / sqrt(fan_in), 1 / sqrt(fan_in)]: torch's default, where there is a bias."""
+    if bias is not None:
+        bound = 1 / math.sqrt(fan_in)
+        bias.uniform_(-bound, bound)
+
+
 def random_orthogonal(weight: Tensor) -> Tensor:
     """A random (out, in) matrix with orthonormal rows or columns, in the dtype and on the device of `weight`."""
     matrix = torch.empty(weight.shape[:2], device=weight.device, dtype=weight.dtype)
@@ -92,12 +103,12 @@ def start_residual(weight: Tensor, bias: Tensor | None, name: str) -> None:
     two where the first is the larger, and the `MaxMin` behind it sorts them back. Behind a `MaxMin` all differences are
     active: a network starts as a nearly linear isometry, and its gradients reach all layers.
 
-    Every other name draws a small random bias too. "xavier" is the published start, of SLL and in the comparison paper
-    of CPL: most singular values of a random W are far below its norm, so every layer contracts, and hardly anything
-    is left of a deep network's signal and gradient.
+    Every other name draws a small random bias too. "published" is "xavier", the start of SLL and in the comparison
+    paper of CPL: most singular values of a random W are far below its norm, so every layer contracts, and hardly
+    anything is left of a deep network's signal and gradient.
     """
     name = "minmax" if name == "auto" else name
-    initialise(weight, name)
+    initialise(weight, "xavier" if name == "published" else name)
     if bias is None:
         return
     with torch.no_grad():
@@ -105,5 +116,4 @@ def start_residual(weight: Tensor, bias: Tensor | None, name: str) -> None:
             bias.zero_()
             bias[len(bias) // 2 :] = SUM_BIAS
         else:
-            bound = 1 / math.sqrt(weight[0].numel())
-            bias.uniform_(-bound, bound)
+            start_bias_uniformly(bias, weight[0].numel())

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
+from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.spectral_conv import SpectralConv2d
 from onelip.layers.transformed import Matrix
@@ -24,6 +25,7 @@ class LOTConv2d(SpectralConv2d):
     """Convolution with the polar factor of its kernel at every frequency."""
 
     keeps_directions = True
+    initialisations = PUBLISHED_INITIALISATIONS
     # The iteration lands on norm 1 to rounding in float32 already, and is the costliest transformation of all.
     evaluates_in_float64 = False
 
@@ -36,6 +38,7 @@ class LOTLinear(MatrixLinear):
     """Linear layer with the polar factor of its matrix."""
 
     keeps_directions = True
+    initialisations = PUBLISHED_INITIALISATIONS
     evaluates_in_float64 = False
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
@@ -54,6 +57,13 @@ METHOD = MethodInfo(
     conv=LOTConv2d,
     linear_layer=LOTLinear,
     learning_rate=0.08,
+    setting=PublishedSetting(
+        padding_mode="zeros",
+        start="identity; biases 0",
+        head="a 1 x 1 convolution of the method",
+        iterations="10 Newton steps on V V^H + 1e-4 I",
+        otherwise="exact polar factors",
+    ),
     published=Complexity(
         input_operations="FFTs & MVs",
         input_macs="b*s**2*c**2",

@@ -76,8 +76,17 @@ class ParametrisedLayer(LipschitzLayer):
         self.create_bias(self.core_out, bias, factory)
 
     def reset_parameters(self) -> None:
-        """Draw new values for all parameters as `init` says; the bias starts at zero."""
+        """Draw new values for all parameters as `init` says; the bias starts at zero, unless `init` is "published"."""
+        if self.init == "published":
+            self.start_as_published()
+            return
         initialise(self.weight, self.default_init() if self.init == "auto" else self.init)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def start_as_published(self) -> None:
+        """Weights and biases as the comparison paper's code starts them: here those of AOL and LOT."""
+        initialise(self.weight, identity_or_orthogonal(self.weight))
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 

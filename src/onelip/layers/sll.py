@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.layers.convolution import adjoint_kernel
-from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, start_residual
 from onelip.layers.residual import Residual, ResidualConv2d, ResidualLinear
 from onelip.layers.shapes import ParametrisedLayer
@@ -25,6 +25,9 @@ from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
 
 LARGEST_LOG_Q = 12.0
 """Beyond e^12 a ratio of two entries of Q loses all digits of float32; the clamp keeps Q and 1/Q finite."""
+
+PUBLISHED_EPSILON = 1e-6
+"""What the published code adds to the absolute value of q, and to the sums by which it divides."""
 
 LARGEST_RATIO = 1e18
 """Largest D / Q: a finite float32, and a smaller one can only shrink the residual branch."""
@@ -41,9 +44,15 @@ class _LearnableDiagonal(ParametrisedLayer):
         self.q = nn.Parameter(torch.empty(self.core_out, **factory))
 
     def reset_parameters(self) -> None:
-        """Draw the weight; Q starts as the identity."""
+        """Draw the weight; Q starts as the identity, or as published: the inverse of absolute values of normal numbers.
+
+        (The published code divides where Q multiplies: what it calls q is exp(-q) here, but for the sign.)
+        """
         start_residual(self.weight, self.bias, self.init)
         nn.init.zeros_(self.q)
+        if self.init == "published":
+            with torch.no_grad():
+                self.q.copy_(-torch.randn_like(self.q).abs().add(PUBLISHED_EPSILON).log())
 
 
 def inverse_diagonal(q: Tensor) -> Tensor:
@@ -89,6 +98,13 @@ METHOD = MethodInfo(
     conv=SLLConv2d,
     linear_layer=SLLLinear,
     learning_rate=0.09,
+    setting=PublishedSetting(
+        padding_mode="zeros",
+        start="Xavier normal; biases uniform in +-fan_in^(-1/2); q standard normal",
+        head="a 1 x 1 convolution of the method",
+        iterations="none",
+        otherwise="Q = exp(q) in place of 1 / (|q| + 1e-6); nothing is added to the sums by which is divided",
+    ),
     published=Complexity(
         input_operations="CONVs & ACT",
         input_macs="2*b*s**2*c**2*k**2",

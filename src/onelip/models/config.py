@@ -18,7 +18,8 @@ _SMALLEST_IMAGE = 8
 class ConvNetConfig:
     """All that is needed to build a `ConvNet`; plain values only, so that it can be stored as JSON.
 
-    `size` is one of XS, S, M, L, or None for a `width` of one's own.
+    `size` is one of XS, S, M, L, or None for a `width` of one's own. `setting` is "own", or "published" for what the
+    comparison paper's code does with the method; "auto" as `padding_mode` and `init` is what belongs to the setting.
     """
 
     method: str
@@ -29,8 +30,9 @@ class ConvNetConfig:
     in_channels: int = 3
     width: int | None = None
     activation: str = "maxmin"
-    padding_mode: str = "circular"
+    padding_mode: str = "auto"
     init: str = "auto"
+    setting: str = "own"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", get_method(self.method).key)
@@ -40,6 +42,7 @@ class ConvNetConfig:
             raise InvalidInputError(
                 f"input_size={self.input_size} is not supported, use a power of two of at least {_SMALLEST_IMAGE}"
             )
+        self._choose_setting()
         if self.activation not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
             raise InvalidInputError(f"activation={self.activation!r} is not known, use one of {known}")
@@ -53,6 +56,18 @@ class ConvNetConfig:
             raise InvalidInputError(
                 f"num_classes={self.num_classes} is not supported, this network has 1 to {self.features} outputs"
             )
+
+    def _choose_setting(self) -> None:
+        published = get_method(self.method).setting
+        if self.setting not in ("own", "published"):
+            raise InvalidInputError(f"setting={self.setting!r} is not known, use one of own, published")
+        if self.setting == "published" and published is None:
+            raise InvalidInputError(f"{self.method} has no published setting, use setting='own'")
+        if self.padding_mode == "auto":
+            is_zeros = self.setting == "published" and published is not None and published.padding_mode == "zeros"
+            object.__setattr__(self, "padding_mode", "zeros" if is_zeros else "circular")
+        if self.init == "auto" and self.setting == "published":
+            object.__setattr__(self, "init", "published")
 
     def _check_types(self) -> None:
         for name in ("num_classes", "input_size", "kernel_size", "in_channels"):

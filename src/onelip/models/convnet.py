@@ -26,6 +26,7 @@ from onelip.layers import (
     MaxMin,
     create_conv,
     create_linear,
+    get_method,
     list_methods,
 )
 from onelip.layers.base import LipschitzLayer
@@ -67,8 +68,9 @@ class ConvNet(nn.Sequential):
         in_channels: channels of the images.
         width: w itself, with size=None.
         activation: maxmin, groupsort4, householder or abs.
-        padding_mode: circular or zeros.
-        init: starting values of the method's layers; "auto" is the method's own choice.
+        padding_mode: circular or zeros; "auto" is circular, or that of the published setting.
+        init: starting values of the method's layers; "auto" is the method's own choice, or the published start.
+        setting: "own", or "published" for paddings, starts and layer arguments of the comparison paper's code.
         device: where to create the parameters.
         dtype: type of the parameters.
     """
@@ -84,8 +86,9 @@ class ConvNet(nn.Sequential):
         in_channels: int = 3,
         width: int | None = None,
         activation: str = "maxmin",
-        padding_mode: str = "circular",
+        padding_mode: str = "auto",
         init: str = "auto",
+        setting: str = "own",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -100,6 +103,7 @@ class ConvNet(nn.Sequential):
             activation=activation,
             padding_mode=padding_mode,
             init=init,
+            setting=setting,
         )
         super().__init__(_modules_of(config, {"device": device, "dtype": dtype}))
         self.config = config
@@ -157,7 +161,8 @@ def _modules_of(config: ConvNetConfig, factory: dict[str, Any]) -> OrderedDict[s
     modules: OrderedDict[str, nn.Module] = OrderedDict()
     group_size = config.group_size
     modules["pad"] = GroupedChannelPad(channels, group_size)
-    modules["stem"] = _conv(config, channels, 1, factory)
+    ends = _ends_init(config)
+    modules["stem"] = _conv(config, channels, 1, {**factory, "init": ends})
     modules["stem_activation"] = _activation(config, channels, factory)
     for block in range(1, config.num_blocks + 1):
         last = block == config.num_blocks
@@ -166,7 +171,7 @@ def _modules_of(config: ConvNetConfig, factory: dict[str, Any]) -> OrderedDict[s
         modules[f"block{block}"] = nn.Sequential(convs)
         channels *= 2
     modules["flatten"] = nn.Flatten()
-    modules["linear"] = create_linear(config.method, channels, channels, init=config.init, **factory)
+    modules["linear"] = create_linear(config.method, channels, channels, init=ends, **factory)
     modules["scores"] = FirstChannels(config.num_classes)
     return modules
 
@@ -181,8 +186,18 @@ def _convs(
     return modules
 
 
+def _ends_init(config: ConvNetConfig) -> str:
+    """Start of the first convolution and of the last layer."""
+    published = get_method(config.method).setting
+    ends = None if published is None or config.init != "published" else published.ends_init
+    return config.init if ends is None else ends
+
+
 def _conv(config: ConvNetConfig, channels: int, kernel_size: int, factory: dict[str, Any]) -> nn.Module:
-    options = {"padding_mode": config.padding_mode, "init": config.init, **factory}
+    published = get_method(config.method).setting
+    options: dict[str, Any] = {"padding_mode": config.padding_mode, "init": config.init, **factory}
+    if config.setting == "published" and published is not None and kernel_size > 1:
+        options |= published.options
     return create_conv(config.method, channels, channels, kernel_size, **options)
 
 
