@@ -14,12 +14,15 @@ from onelip.certification import (
     BrokenCertificateError,
     Certifier,
     Normalise,
-    UnknownRoundingError,
     certified_accuracy,
     certify,
 )
-from onelip.certification.double_precision import in_float64
-from onelip.certification.forward_error import error_at_sample, error_in_ball, rounding_errors
+from onelip.certification.bounds import trace
+from onelip.certification.frozen import frozen_copy
+from onelip.certification.graph import Graph
+from onelip.certification.leaves import Proofs, in_float64
+from onelip.certification.rounding import error_at_sample, error_in_ball, own_rounding
+from onelip.certification.tracing import Tracer
 from onelip.errors import InvalidInputError
 from onelip.layers import FirstChannels, Householder, MaxMin, create_conv, create_linear, list_methods
 from onelip.layers.cayley import CayleyLinear
@@ -215,13 +218,18 @@ class Doubled(nn.Module):
         return 2 * x
 
 
-def test_rounding_of_declared_modules_must_be_declared_too() -> None:
+def test_a_declared_module_without_a_rounding_error_is_an_assumption_in_words() -> None:
     model = nn.Sequential(Doubled(), nn.Linear(3, 2)).eval()
-    with pytest.raises(UnknownRoundingError, match=r"'0'.*Doubled.*rounding_error"):
-        certify(model, torch.zeros(2, 3))
+    x = torch.randn(2, 3)
+    certificate = certify(model, x)
+    assert (certificate.radii > 0).all()
+    (assumption,) = certificate.assumptions
+    assert "'0'" in assumption
+    assert "Doubled" in assumption
+    assert "exact arithmetic" in assumption
     model[0].rounding_error = 0.0  # pyright: ignore - doubling is exact
-    radii = certify(model, torch.randn(2, 3)).radii
-    assert (radii > 0).all()
+    assert certify(model, x).assumptions == ()
+    assert torch.equal(certify(model, x).radii, certificate.radii)
 
 
 def test_float64_pass_uses_the_deployed_weights() -> None:
@@ -245,24 +253,28 @@ def test_forward_errors_are_bounded(method: str, activation: str) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-    certifier = Certifier(model, arithmetic="float32")
-    steps = certifier.steps
     x, radius = 3 * torch.randn(8, 3, 8, 8), 0.5
-    norms, _ = certifier._forward(x.double())
-    here = error_at_sample(steps, rounding_errors(steps, FLOAT64), norms)
-    radii = torch.full((8,), radius, dtype=torch.float64)
-    ball = error_in_ball(steps, rounding_errors(steps, FLOAT32), FLOAT32, here, radii)
+    graph, _ = traced_values(model, x)
+    here = error_at_sample(graph.used(), FLOAT64, len(x))
+    ball = error_in_ball(graph.used(), FLOAT32, here, torch.full((8,), radius, dtype=torch.float64))
     direction = torch.randn_like(x)
     moved = x + 0.49 * direction / torch.linalg.vector_norm(direction.flatten(1), dim=1)[:, None, None, None]
-    single, double = moved, moved.double()
+    single, (graph, _) = moved, traced_values(model, moved)
+    layers = dict(model.named_modules())
     largest = 0.0
     with torch.no_grad():
-        for index, (step, twin) in enumerate(zip(steps, certifier._modules, strict=True)):
-            single, double = step.module(single), twin(double)
-            error = torch.linalg.vector_norm((single.double() - double).flatten(1), dim=1)
-            assert (error <= ball.errors[index + 1]).all(), step.path
-            largest = max(largest, float(error.max() / ball.errors[index + 1].max()))
+        for node in graph.used()[1:]:
+            single = layers[node.place.path](single)
+            assert node.value is not None
+            error = torch.linalg.vector_norm((single.double() - node.value).flatten(1), dim=1)
+            assert (error <= ball.errors[node.index]).all(), node.place
+            largest = max(largest, float(error.max() / ball.errors[node.index].max()))
     assert largest > 1e-4, "a bound ten thousand times too large bounds nothing of interest"
+
+
+def traced_values(model: nn.Module, x: Tensor) -> tuple[Graph, Tensor]:
+    """The graph of a model on a batch, with the float64 values of all nodes."""
+    return Tracer(frozen_copy(model), Proofs(), torch.float32, keep=True).run(x.double())
 
 
 def test_householder_on_its_line() -> None:
@@ -273,18 +285,29 @@ def test_householder_on_its_line() -> None:
     x = torch.cat([t * math.cos(0.35), t * math.sin(0.35)], 1)
     with torch.no_grad():
         error = torch.linalg.vector_norm(layer(x).double() - in_float64(layer)(x.double()), dim=1)
-    steps = Certifier(nn.Sequential(layer, nn.Linear(2, 2)).eval(), (2,)).steps
-    slope = rounding_errors(steps, FLOAT32)[0].slope
+    slope = own_rounding(trace(layer, (2,)).output, FLOAT32, 0.0).slope
     assert (error <= slope * torch.linalg.vector_norm(x.double(), dim=1)).all()
 
 
-def test_a_program_that_breaks_the_proof_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device that computes in less than float32 would refute certificates: that is an error, not a number."""
-    model = orthogonal_model()
-    certifier = Certifier(model, (12,), arithmetic="float32")
-    forward = model.forward
-    monkeypatch.setattr(model, "forward", lambda x: -forward(x))
-    with pytest.raises(BrokenCertificateError):
+class Signed(nn.Module):
+    """A model that can change without its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.sign = nn.Linear(12, 4), 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) * self.sign
+
+
+@pytest.mark.parametrize("arithmetic", ["float64", "float32"])
+def test_a_program_that_breaks_the_proof_is_noticed(arithmetic: Any) -> None:
+    """Whatever makes the program differ from what was proven is an error, with the largest difference in it."""
+    model = Signed().eval()
+    certifier = Certifier(model, (12,), arithmetic=arithmetic)
+    certifier(torch.randn(5, 12))
+    model.sign = 1.0 + 1e-4
+    with pytest.raises(BrokenCertificateError, match="differ"):
         certifier(torch.randn(5, 12))
 
 

@@ -9,12 +9,10 @@ docs/certificates.md states what is promised and why it holds.
 
 from __future__ import annotations
 
-# Importing it registers the bounds of torch's modules.
-from onelip.certification import plain_layers
 from onelip.certification.accuracy import DEFAULT_EPS, CertifiedAccuracy, certified_accuracy
 from onelip.certification.bounds import LayerRow, lipschitz_bound, lipschitz_table
 from onelip.certification.certificates import Certificate, Certifier, certify
-from onelip.certification.errors import BrokenCertificateError, UnknownLipschitzConstant, UnknownRoundingError
+from onelip.certification.errors import BrokenCertificateError, UnknownLipschitzConstant
 from onelip.certification.modules import Normalise, Residual
 
 __all__ = [
@@ -27,10 +25,8 @@ __all__ = [
     "Normalise",
     "Residual",
     "UnknownLipschitzConstant",
-    "UnknownRoundingError",
     "certified_accuracy",
     "certify",
     "lipschitz_bound",
     "lipschitz_table",
-    "plain_layers",
 ]

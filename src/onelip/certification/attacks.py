@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from onelip.certification.certificates import Certifier
-from onelip.certification.chain import evaluation_model
 from onelip.certification.errors import BrokenCertificateError
+from onelip.certification.frozen import evaluation_model
 from onelip.errors import InvalidInputError
 
 _ATTACKS: dict[str, Callable[[Any], Any]] = {

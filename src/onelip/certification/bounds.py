@@ -1,22 +1,27 @@
-"""Proven upper bounds of the Lipschitz constants of layers and models."""
+"""Proven upper bounds of the Lipschitz constants of models."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
-from onelip.certification.chain import chain_steps, evaluation_model
-from onelip.certification.registry import Shape
+from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
+from onelip.certification.graph import Graph, Shape
+from onelip.certification.leaves import Proofs
+from onelip.certification.precision import full_precision
+from onelip.certification.tracing import Tracer
 from onelip.errors import InvalidInputError
-from onelip.linalg.proven import SAFETY
+
+_BATCH = 2
+"""Inputs of zeros on which a model is traced: two, so that what mixes the inputs of a batch is seen."""
 
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One line of the table of bounds: a layer, its constant, and the product up to it."""
+    """One line of the table of bounds: a node, its constant, and that from the input up to it."""
 
     path: str
     kind: str
@@ -25,30 +30,56 @@ class LayerRow:
     product: float
 
 
-def lipschitz_table(model: nn.Module, input_shape: Sequence[int] | None = None) -> list[LayerRow]:
-    """The proven bound of every layer of a model in evaluation mode, and the products from the input on."""
-    steps = chain_steps(evaluation_model(model), checked_shape(model, input_shape))
-    rows, product = [], 1.0
-    for step in steps:
-        product = product_bound([product, step.bound.lipschitz])
-        rows.append(LayerRow(step.path, type(step.module).__name__, step.output_shape, step.bound.lipschitz, product))
-    return rows
+class LipschitzTable(list[LayerRow]):
+    """The rows, which print as a table."""
+
+    def __str__(self) -> str:
+        lines = [f"{'node':<28} {'operation':<20} {'output':>14} {'constant':>12} {'from input':>12}"]
+        for row in self:
+            shape = "x".join(map(str, row.output_shape))
+            lines.append(f"{row.path:<28} {row.kind:<20} {shape:>14} {row.lipschitz:>12.7g} {row.product:>12.7g}")
+        return "\n".join(lines)
+
+
+def lipschitz_table(model: nn.Module, input_shape: Sequence[int] | None = None) -> LipschitzTable:
+    """The proven bound of every node of a model in evaluation mode, and that from the input up to it."""
+    nodes = trace(model, input_shape).used()
+    return LipschitzTable(
+        LayerRow(node.place.path, node.place.kind, node.shape, node.constant, node.lipschitz)
+        for node in nodes
+        if node.inputs
+    )
 
 
 def lipschitz_bound(model: nn.Module, input_shape: Sequence[int] | None = None) -> float:
     """Proven upper bound of the Lipschitz constant of a model in evaluation mode, for inputs of one shape.
 
     `input_shape` is that of one input without the batch, such as (3, 32, 32); by default `model.input_shape`.
-    Raises `UnknownLipschitzConstant`, naming the module, where something is met that no bound is known for.
+    Raises `UnknownLipschitzConstant`, naming the place, where something is met that no bound is known for.
     """
-    rows = lipschitz_table(model, input_shape)
-    return rows[-1].product if rows else 1.0
+    return trace(model, input_shape).output.lipschitz
 
 
-def product_bound(factors: Sequence[float]) -> float:
-    """Product of constants, rounded upwards; factors of exactly 1 change nothing."""
-    inexact = [factor for factor in factors if factor != 1.0]
-    return math.prod(inexact) * (1.0 if len(inexact) <= 1 else SAFETY)
+def trace(model: nn.Module, input_shape: Sequence[int] | None = None) -> Graph:
+    """The graph of a model in evaluation mode, for inputs of one shape."""
+    shape = checked_shape(model, input_shape)
+    check_surroundings()
+    program = evaluation_model(model)
+    with full_precision(), torch.no_grad():
+        tracer = Tracer(frozen_copy(program), Proofs(), program_dtype(program))
+        zeros = torch.zeros((_BATCH, *shape), dtype=torch.float64, device=program_device(program))
+        return tracer.run(zeros)[0]
+
+
+def program_dtype(model: nn.Module) -> torch.dtype:
+    """The type that a model computes in: that of its weights."""
+    tensors = (*model.parameters(), *model.buffers())
+    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.get_default_dtype())
+
+
+def program_device(model: nn.Module) -> torch.device:
+    """Where a model computes: where its weights are."""
+    return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
 
 
 def checked_shape(model: nn.Module, input_shape: Sequence[int] | None) -> Shape:

@@ -5,45 +5,50 @@ in question makes at any point of the ball, and D_j the constant of the differen
 
     r = min_j (computed y_p - y_j - E_j - F_j) / D_j
 
-has the same prediction p, in exact arithmetic and by that program. Norms of all activations are measured at x and
-carried over to the ball by the Lipschitz constants; rounding errors are linear in them, see `layer_bound`.
+has the same prediction p, in exact arithmetic and by that program. Norms of activations are measured at x and carried
+over to the ball by the Lipschitz constants; rounding errors are linear in them, see `rounding`.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from onelip.certification.bounds import checked_shape
-from onelip.certification.chain import chain_steps, evaluation_model
-from onelip.certification.double_precision import in_float64
+from onelip.certification.bounds import checked_shape, program_device, program_dtype
 from onelip.certification.errors import BrokenCertificateError
-from onelip.certification.forward_error import error_at_sample, error_in_ball, input_constants, rounding_errors
+from onelip.certification.frozen import Fingerprint, check_surroundings, evaluation_model, frozen_copy, unwrapped
+from onelip.certification.graph import Graph
+from onelip.certification.leaves import Proofs
 from onelip.certification.margins import ScoreConstants, certified_radii, margins
 from onelip.certification.precision import full_precision
+from onelip.certification.program import check_program
+from onelip.certification.rounding import error_at_sample, error_in_ball
+from onelip.certification.tracing import Tracer
 from onelip.errors import InvalidInputError
 from onelip.linalg.layer_bound import FLOAT32, FLOAT64
-from onelip.linalg.proven import gamma
 
 ArithmeticName = Literal["float64", "float32"]
 _ARITHMETICS = {"float64": FLOAT64, "float32": FLOAT32}
+_SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-500, 2.0**500
 
 
 @dataclass(frozen=True)
 class Certificate:
     """Predictions, margins (best minus second-best score) and certified radii of a batch, on the CPU, in float64.
 
-    `radii` belong to the predictions, right or wrong; `labels` are those passed, or None.
+    `radii` belong to the predictions, right or wrong; `labels` are those passed, or None. `assumptions` says in words
+    what the certificate takes for granted beyond docs/certificates.md; it is empty unless a module of the user's
+    declares a constant without a rounding error.
     """
 
     predictions: Tensor
     margins: Tensor
     radii: Tensor
     labels: Tensor | None = None
+    assumptions: tuple[str, ...] = ()
 
     @property
     def correct(self) -> Tensor:
@@ -54,6 +59,8 @@ class Certificate:
 
     def certified(self, eps: float) -> Tensor:
         """Whether each sample is predicted correctly at every point within eps of it."""
+        if not eps >= 0:
+            raise InvalidInputError(f"eps={eps} must be a radius of at least 0")
         return self.correct & (self.radii >= eps) if eps > 0 else self.correct
 
 
@@ -84,7 +91,9 @@ def certify(
 class Certifier:
     """The bounds of a model, proven once, and certificates for any number of batches.
 
-    The bounds are those of the weights at construction: a model that has changed since is refused.
+    The weights are pinned at construction. Every batch is also run through the model itself: where its scores differ
+    from the pinned ones' by more than rounding can explain, `BrokenCertificateError` is raised. A model that has
+    visibly changed is refused.
     """
 
     def __init__(
@@ -97,26 +106,34 @@ class Certifier:
     ) -> None:
         if arithmetic not in _ARITHMETICS:
             raise InvalidInputError(f"arithmetic={arithmetic!r} is not known, use float64 or float32")
-        if not 0 < input_scale < math.inf:
-            raise InvalidInputError(f"input_scale={input_scale} must be a positive number")
+        if not _SMALLEST_SCALE <= input_scale <= _LARGEST_SCALE:
+            raise InvalidInputError(f"input_scale={input_scale} must be a positive number such as 1 or 255")
+        check_surroundings()
         self.input_shape = checked_shape(model, input_shape)
         self.input_scale, self.arithmetic = float(input_scale), arithmetic
+        self._original = unwrapped(model)
         self.model = evaluation_model(model)
-        self.steps = chain_steps(self.model, self.input_shape)
-        if not self.steps or len(self.steps[-1].output_shape) != 1 or self.steps[-1].output_shape[0] < 2:
-            raise InvalidInputError("certificates need a model that maps an input to at least two scores")
+        self.dtype = program_dtype(self.model)
         if arithmetic == "float32":
             self._check_float32()
-        self._modules = [in_float64(step.module) for step in self.steps]
-        self._own_rounding = rounding_errors(self.steps, FLOAT64)
-        self._rounding = rounding_errors(self.steps, _ARITHMETICS[arithmetic])
-        self._constants = ScoreConstants.of(self.steps)
-        self._versions = self._current_versions()
+        self._fingerprint = Fingerprint(self._original)
+        with full_precision(), torch.no_grad():
+            self._frozen, self._proofs = frozen_copy(self.model), Proofs()
+            zeros = torch.zeros((2, *self.input_shape), dtype=torch.float64, device=program_device(self.model))
+            self.graph, _ = self._tracer().run(zeros)
+        if len(self.graph.output.shape) != 1 or self.graph.output.shape[0] < 2:
+            raise InvalidInputError("certificates need a model that maps an input to at least two scores")
 
     @property
     def lipschitz(self) -> float:
         """Proven bound of the Lipschitz constant of the whole model."""
-        return input_constants(self.steps)[-1]
+        return self.graph.output.lipschitz
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What certificates of this model take for granted beyond docs/certificates.md, in words."""
+        declared = (node for node in self.graph.used() if node.inputs and node.rounding is None)
+        return tuple(f"exact arithmetic in {node.place.words()}, which declares no rounding_error" for node in declared)
 
     @torch.no_grad()
     def __call__(self, x: Tensor, labels: Tensor | None = None, *, batch_size: int = 256) -> Certificate:
@@ -124,42 +141,41 @@ class Certifier:
         self._check_inputs(x, labels)
         parts = [self._certify(part) for part in x.split(batch_size)]
         predictions, margin, radii = (torch.cat(column) for column in zip(*parts, strict=True))
-        return Certificate(predictions, margin, radii, None if labels is None else labels.cpu())
+        kept = None if labels is None else labels.cpu()
+        return Certificate(predictions, margin, radii, kept, self.assumptions)
+
+    def _tracer(self) -> Tracer:
+        return Tracer(self._frozen, self._proofs, self.dtype)
 
     def _certify(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        arithmetic = _ARITHMETICS[self.arithmetic]
         with full_precision():
-            # A copy: the model may work in place.
-            norms, scores = self._forward(x.to(torch.float64, copy=True))
-            program = self.model(x).cpu() if self.arithmetic == "float32" else None
+            # Copies: the model may work in place.
+            graph, scores = self._tracer().run(x.to(torch.float64, copy=True))
+            scores = scores.cpu()
+            taken = x.to(self.dtype, copy=True)
+            moved = torch.linalg.vector_norm((taken.double() - x.double()).flatten(1), dim=1).cpu()
+            program = self.model(taken).cpu()
         predictions = scores.argmax(1)
-        here = error_at_sample(self.steps, self._own_rounding, norms)
-        own_errors = self._constants.pair_errors(predictions, here, FLOAT64)
-        # Without the program's own error: an upper limit of the radius, hence of the ball to look at.
-        limit = certified_radii(scores, self._constants, own_errors)
-        ball = error_in_ball(self.steps, self._rounding, arithmetic, here, limit)
-        ball_errors = self._constants.pair_errors(predictions, ball, arithmetic)
-        radii = certified_radii(scores, self._constants, own_errors + ball_errors)
-        if program is not None:
+        nodes, constants = graph.used(), ScoreConstants.of(graph)
+        here = error_at_sample(nodes, FLOAT64, len(x))
+        check_program(graph, constants, here, scores, program, moved, self.dtype)
+        radii = self._radii(graph, constants, scores, predictions)
+        if self.arithmetic == "float32":
             predictions = _compared(program, predictions, radii)
         return predictions, margins(scores), radii / self.input_scale * (1 - 4 * FLOAT64.unit_roundoff)
 
-    def _forward(self, activation: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Norms of the inputs of all layers, bounded from above and on the CPU, and the scores."""
-        norms = []
-        for module in self._modules:
-            norm = torch.linalg.vector_norm(activation.flatten(1), dim=1)
-            norms.append(norm.cpu() * (1 + gamma(activation[0].numel() + 8)))
-            activation = module(activation)
-        return norms, activation.cpu()
-
-    def _current_versions(self) -> list[tuple[int, int]]:
-        """Changes whenever a parameter or buffer is written to or replaced."""
-        tensors = [*self.model.parameters(), *self.model.buffers()]
-        return [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors]
+    def _radii(self, graph: Graph, constants: ScoreConstants, scores: Tensor, predictions: Tensor) -> Tensor:
+        arithmetic, nodes = _ARITHMETICS[self.arithmetic], graph.used()
+        here = error_at_sample(nodes, FLOAT64, len(scores))
+        own_errors = constants.pair_errors(predictions, here, FLOAT64)
+        # Without the program's own error: an upper limit of the radius, hence of the ball to look at.
+        limit = certified_radii(scores, constants, own_errors)
+        ball = error_in_ball(nodes, arithmetic, here, limit)
+        return certified_radii(scores, constants, own_errors + constants.pair_errors(predictions, ball, arithmetic))
 
     def _check_inputs(self, x: Tensor, labels: Tensor | None) -> None:
-        if self._versions != self._current_versions():
+        check_surroundings()
+        if not self._fingerprint.matches(self._original):
             raise InvalidInputError("the model has changed since its bounds were proven: make a new Certifier")
         if tuple(x.shape[1:]) != self.input_shape or not len(x):
             raise InvalidInputError(f"x has the shape {tuple(x.shape)}, expected (batch, *{self.input_shape})")

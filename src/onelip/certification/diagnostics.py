@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from torch.autograd.functional import jvp, vjp
 from torch.nn import functional as F
 
-from onelip.certification.bounds import checked_shape, product_bound
-from onelip.certification.chain import Step, chain_steps, evaluation_model
-from onelip.certification.double_precision import in_float64
+from onelip.certification.bounds import checked_shape, program_dtype
+from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
+from onelip.certification.graph import Node
+from onelip.certification.leaves import Proofs
 from onelip.certification.precision import full_precision
+from onelip.certification.tracing import Tracer
 
 TOLERANCE = 1e-4
 """Excess over 1 that float32 weights may have."""
@@ -73,31 +75,33 @@ def diagnose(model: nn.Module, x: Tensor, labels: Tensor | None = None, *, itera
 
     The function is that of the deployed weights, computed in float64.
     """
-    evaluated = evaluation_model(model)
-    steps = chain_steps(evaluated, checked_shape(model, tuple(x.shape[1:])))
-    modules = [in_float64(step.module) for step in steps]
+    checked_shape(model, tuple(x.shape[1:]))
+    check_surroundings()
+    program = evaluation_model(model)
     with full_precision():
-        activations = _activations(modules, x.detach().double(), labels is not None)
-        gradients = [None] * len(steps) if labels is None else _gradient_norms(activations[1:], labels)
-        rows, product = [], 1.0
-        for index, (step, module) in enumerate(zip(steps, modules, strict=True)):
-            product = product_bound([product, step.bound.lipschitz])
-            estimate = _norm_estimate(step, module, activations[index][:1].detach(), iterations)
-            variance = batch_variance(activations[index + 1])
-            kind = type(step.module).__name__
-            rows.append(
-                LayerDiagnostics(
-                    step.path,
-                    kind,
-                    step.output_shape,
-                    variance,
-                    estimate,
-                    step.bound.lipschitz,
-                    product,
-                    gradients[index],
-                )
+        tracer = Tracer(frozen_copy(program), Proofs(), program_dtype(program), keep=True)
+        graph, _ = tracer.run(x.detach().double().requires_grad_(labels is not None))
+        nodes = [node for node in graph.used() if node.inputs]
+        gradients = [None] * len(nodes) if labels is None else _gradient_norms(nodes, labels)
+        rows = tuple(
+            LayerDiagnostics(
+                node.place.path,
+                node.place.kind,
+                node.shape,
+                batch_variance(_value(node)),
+                _norm_estimate(node, iterations),
+                node.constant,
+                node.lipschitz,
+                gradient,
             )
-    return Diagnostics(batch_variance(activations[0]), tuple(rows))
+            for node, gradient in zip(nodes, gradients, strict=True)
+        )
+    return Diagnostics(batch_variance(x), rows)
+
+
+def _value(node: Node) -> Tensor:
+    assert node.value is not None, "the tracer was asked to keep values"
+    return node.value
 
 
 def batch_variance(activations: Tensor) -> float:
@@ -106,26 +110,19 @@ def batch_variance(activations: Tensor) -> float:
     return float((flat - flat.mean(0)).square().sum(1).mean())
 
 
-def _activations(modules: list[nn.Module], x: Tensor, with_gradients: bool) -> list[Tensor]:
-    """The input and the output of every layer; each keeps its gradient if there is a loss to come."""
-    with torch.set_grad_enabled(with_gradients):
-        activations = [x.requires_grad_(with_gradients)]
-        for module in modules:
-            activations.append(module(activations[-1]))
-    return activations
-
-
-def _gradient_norms(outputs: list[Tensor], labels: Tensor) -> list[float]:
+def _gradient_norms(nodes: list[Node], labels: Tensor) -> list[float]:
     with torch.enable_grad():
+        outputs = [_value(node) for node in nodes]
         loss = F.cross_entropy(outputs[-1], labels)
         gradients = torch.autograd.grad(loss, outputs)
     return [float(torch.linalg.vector_norm(gradient)) for gradient in gradients]
 
 
-def _norm_estimate(step: Step, module: nn.Module, x: Tensor, iterations: int) -> float | None:
-    """Power iteration with the Jacobian J at x: v <- J^T J v, then ||J v||. For a convolution it is convolutional."""
-    if next(step.module.parameters(), None) is None:
+def _norm_estimate(node: Node, iterations: int) -> float | None:
+    """Power iteration with the Jacobian J at the first input: v <- J^T J v, then ||J v||."""
+    if not node.has_parameters or node.run is None:
         return None
+    module, x = node.run, _value(node.inputs[0])[:1].detach()
     generator = torch.Generator().manual_seed(0)
     vector = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device)
     norm = torch.zeros(())

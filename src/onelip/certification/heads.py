@@ -2,7 +2,9 @@
 
 For scores y = W g(x) + b, |(y_i - y_j)(x) - (y_i - y_j)(x')| <= ||w_i - w_j|| L_g ||x - x'||, with the Lipschitz
 constant L_g of all that comes before. In general e_i - e_j has norm sqrt(2), and the constant is sqrt(2) L. The former
-is never worse, and unlike "unit rows and sqrt(2)" it holds for rows of any angle.
+is never worse, and unlike "unit rows and sqrt(2)" it holds for rows of any angle. The head is found in the graph: a
+product with a constant matrix on features, behind which scores are only selected, moved, scaled or shifted by
+constants.
 """
 
 from __future__ import annotations
@@ -11,57 +13,96 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from onelip.certification.chain import Step
-from onelip.layers.reshape import FirstChannels
-from onelip.layers.spatial import MatrixLinear
+from onelip.certification.graph import Graph, Moved, Node, Scaled, Scores
 from onelip.linalg.proven import SAFETY, UNIT_ROUNDOFF, gamma
+
+SQRT2 = math.sqrt(2) * (1 + 4 * UNIT_ROUNDOFF[torch.float64])
 
 
 class LinearHead(NamedTuple):
-    """The rows of the matrix that makes the scores, their bias, and where in the chain of layers it stands."""
+    """Where the head stands, and its rows and biases with all that is done to the scores afterwards.
 
-    position: int
+    The rows are within `spread` units of roundoff of the exact ones, `magnitudes` bounds the biases before they
+    cancel, `terms` counts the roundings of a score, and `growth` is the largest factor that a score is multiplied by
+    afterwards.
+    """
+
+    source: Node
     rows: Tensor
-    bias: Tensor
+    magnitudes: Tensor
+    spread: int
+    terms: int
+    growth: float
 
 
-def find_linear_head(steps: list[Step]) -> LinearHead | None:
-    """The last layer with parameters, if it is linear and only `FirstChannels` and identities follow."""
-    kept: int | None = None
-    for position in range(len(steps) - 1, -1, -1):
-        step = steps[position]
-        if type(step.module) is FirstChannels and len(step.input_shape) == 1:
-            kept = step.module.channels if kept is None else kept
-        elif type(step.module) not in (nn.Identity, nn.Flatten) or len(step.input_shape) != 1:
-            return _rows_of(step, position, kept)
-    return None
+def find_linear_head(graph: Graph) -> LinearHead | None:
+    """The product that makes the scores, if nothing follows that is not affine entry by entry."""
+    later: list[Node] = []
+    node = graph.output
+    while node.fact(Scores) is None:
+        movable = node.fact(Moved) is not None or (node.fact(Scaled) is not None and len(node.fact(Scaled).factor))
+        if len(node.inputs) != 1 or not movable or len(node.inputs[0].shape) != 1:
+            return None
+        later.append(node)
+        node = node.inputs[0]
+    return _with_steps(node, later)
 
 
-def _rows_of(step: Step, position: int, kept: int | None) -> LinearHead | None:
-    module = step.module
-    if len(step.input_shape) != 1 or not isinstance(module, nn.Linear | MatrixLinear):
-        return None
-    rows = module.weight if isinstance(module, nn.Linear) else module.transformed().tensors()["matrix"]
-    count = step.output_shape[0] if kept is None else kept
-    rows = rows.detach().double()[:count, : step.input_shape[0]]
-    bias = rows.new_zeros(count) if module.bias is None else module.bias.detach().double()[:count]
-    return LinearHead(position, rows, bias)
+def _with_steps(node: Node, later: list[Node]) -> LinearHead | None:
+    scores: Scores = node.fact(Scores)
+    rows, magnitudes = scores.rows.cpu(), scores.bias.abs().cpu()
+    terms, spread, growth = rows.shape[1] + 1, 0, 1.0
+    for step in reversed(later):
+        moved, scaled = step.fact(Moved), step.fact(Scaled)
+        if moved is not None:
+            index = moved.indices(0)
+            if bool((index < 0).any()) or len(step.shape) != 1:
+                return None
+            rows, magnitudes = rows[index], magnitudes[index]
+        elif scaled is not None:
+            factor = scaled.factor.abs()
+            rows = rows * scaled.factor[:, None]
+            magnitudes = magnitudes * factor + scaled.shift.abs()
+            terms, spread = terms + scaled.roundings, spread + 2
+            growth = max(1.0, growth * max(1.0, float(factor.amax())))
+    return LinearHead(node.inputs[0], rows, magnitudes * SAFETY, spread, terms, growth)
 
 
-def pairwise_distances(rows: Tensor) -> Tensor:
+def pairwise_distances(rows: Tensor, spread: int = 0) -> Tensor:
     """Proven upper bounds of ||w_i - w_j||, (classes, classes).
 
-    Each difference is rounded relative to itself, and the sum of squares by gamma: no cancellation of products.
+    Each difference is rounded relative to itself, and the sum of squares by gamma: no cancellation of products. Rows
+    are scaled by a power of two first, so that no square leaves the range of float64.
     """
-    squares = torch.stack([(rows - row).square().sum(-1) for row in rows])
-    return squares.sqrt() * (1 + gamma(rows.shape[1] + 8)) * SAFETY
+    scaled, scale = _in_range(rows)
+    squares = torch.stack([(scaled - row).square().sum(-1) for row in scaled])
+    distances = squares.sqrt() * (1 + gamma(rows.shape[1] + 8)) * SAFETY + _lost(rows)
+    if spread:
+        norms = scaled.square().sum(-1).sqrt()
+        distances = distances + (norms[:, None] + norms) * (2 * spread * UNIT_ROUNDOFF[torch.float64])
+    return distances.fill_diagonal_(0.0) * scale
 
 
 def row_norms(rows: Tensor) -> Tensor:
     """Proven upper bounds of ||w_i||."""
-    return rows.square().sum(-1).sqrt() * (1 + gamma(rows.shape[1] + 8)) * SAFETY
+    scaled, scale = _in_range(rows)
+    return (scaled.square().sum(-1).sqrt() * (1 + gamma(rows.shape[1] + 8)) * SAFETY + _lost(rows)) * scale
 
 
-SQRT2 = math.sqrt(2) * (1 + 4 * UNIT_ROUNDOFF[torch.float64])
+def _in_range(rows: Tensor) -> tuple[Tensor, float]:
+    largest = float(rows.abs().amax()) if rows.numel() else 0.0
+    if largest == 0 or not math.isfinite(largest):
+        return rows, 1.0
+    exponent = math.frexp(largest)[1]
+    if exponent > 1000:  # 2^1024 is no number: half of it, twice
+        return rows * 2.0**-1000, 2.0**1000
+    if exponent < -1000:
+        return rows * 2.0**1000, 2.0**-1000
+    return rows * 2.0**-exponent, 2.0**exponent
+
+
+def _lost(rows: Tensor) -> float:
+    """Squares below 2^-1022 may be lost."""
+    return math.sqrt(rows.shape[1]) * 2.0**-509

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from onelip.certification.chain import Step
-from onelip.certification.forward_error import ForwardError, input_constants
+from onelip.certification.graph import Graph
 from onelip.certification.heads import SQRT2, LinearHead, find_linear_head, pairwise_distances, row_norms
+from onelip.certification.rounding import ForwardError, largest_activation
 from onelip.linalg.layer_bound import FLOAT64, Arithmetic
 from onelip.linalg.proven import SAFETY, gamma
 
@@ -29,34 +28,55 @@ class ScoreConstants:
     head: LinearHead | None
     distances: Tensor
     norms: Tensor
+    output: int
+    """Index of the node that the scores are."""
 
     @staticmethod
-    def of(steps: Sequence[Step]) -> ScoreConstants:
+    def of(graph: Graph) -> ScoreConstants:
         """Through the rows of a linear head, else sqrt(2) times the constant of the model."""
-        constants, head = input_constants(steps), find_linear_head(list(steps))
-        classes = steps[-1].output_shape[0]
+        head, classes, output = find_linear_head(graph), graph.output.shape[0], graph.output.index
+        plain = torch.full((classes, classes), SQRT2, dtype=torch.float64)
+        general = plain * graph.output.lipschitz * SAFETY
         if head is None:
-            distances = torch.full((classes, classes), SQRT2, dtype=torch.float64)
-            return ScoreConstants(distances * constants[-1] * SAFETY, None, distances, distances[0])
-        distances = pairwise_distances(head.rows).cpu()
-        lipschitz = distances * constants[head.position] * SAFETY
-        return ScoreConstants(lipschitz, head, distances, row_norms(head.rows).cpu())
+            return ScoreConstants(general, None, plain, plain[0], output)
+        distances = pairwise_distances(head.rows, head.spread)
+        lipschitz = torch.minimum(distances * head.source.lipschitz * SAFETY, general)
+        lipschitz = torch.where(lipschitz.isnan(), torch.inf, lipschitz)
+        return ScoreConstants(lipschitz, head, distances, row_norms(head.rows), output)
+
+    def score_errors(self, forward: ForwardError, arithmetic: Arithmetic) -> Tensor:
+        """Bounds (batch, classes) of what the head itself and all after it add to the error of each score."""
+        assert self.head is not None
+        norm = forward.norms[self.head.source.index][:, None]
+        size = self.norms * norm + self.head.magnitudes
+        terms = self.head.terms
+        lost = 8 * terms * arithmetic.tiny * (1 + norm + self.norms.amax()) * self.head.growth
+        made = gamma(terms, arithmetic.unit_roundoff) * size + lost
+        return made.masked_fill(~(size * terms * self.head.growth <= largest_activation(arithmetic)), torch.inf)
 
     def pair_errors(self, predictions: Tensor, forward: ForwardError, arithmetic: Arithmetic) -> Tensor:
         """Bounds (batch, classes) of the error of computed y_p - y_j.
 
         Without a head, |e_p - e_j| <= sqrt(2) ||e||. With one, the error at its input counts by ||w_p - w_j||, and the
-        two inner products add gamma (||w|| ||input|| + |b|) each.
+        two inner products add gamma (||w|| ||input|| + |b|) each. The smaller of the two counts.
         """
+        plain = SQRT2 * forward.errors[self.output][:, None] * SAFETY
         if self.head is None:
-            return self.distances[predictions] * forward.errors[-1][:, None] * SAFETY
-        position, bias = self.head.position, self.head.bias.cpu().abs()
-        carried = self.distances[predictions] * forward.errors[position][:, None]
-        terms = self.head.rows.shape[1] + 1
-        norm = forward.norms[position][:, None]
-        sizes = (self.norms[predictions, None] + self.norms) * norm + bias[predictions, None] + bias
-        underflow = 8 * terms * arithmetic.tiny * (1 + norm + self.norms.amax())
-        return (carried + gamma(terms, arithmetic.unit_roundoff) * sizes + underflow) * SAFETY
+            return plain.expand(-1, len(self.lipschitz))
+        carried = self.distances[predictions] * forward.errors[self.head.source.index][:, None]
+        made = self.score_errors(forward, arithmetic)
+        own = made.gather(1, predictions[:, None])
+        found = (torch.nan_to_num(carried, nan=torch.inf) + made + own) * SAFETY
+        return torch.minimum(found, plain.expand_as(found))
+
+    def errors(self, forward: ForwardError, arithmetic: Arithmetic) -> Tensor:
+        """Bounds (batch, classes) of the error of each computed score."""
+        plain = forward.errors[self.output][:, None].expand(-1, len(self.lipschitz))
+        if self.head is None:
+            return plain
+        carried = self.norms * forward.errors[self.head.source.index][:, None]
+        found = (torch.nan_to_num(carried, nan=torch.inf) + self.score_errors(forward, arithmetic)) * SAFETY
+        return torch.minimum(found, plain)
 
 
 def certified_radii(scores: Tensor, constants: ScoreConstants, errors: Tensor) -> Tensor:
@@ -65,6 +85,7 @@ def certified_radii(scores: Tensor, constants: ScoreConstants, errors: Tensor) -
     slack = (scores.gather(1, best) - scores) * (1 - 4 * FLOAT64.unit_roundoff) - errors
     divisors = constants.lipschitz[best[:, 0]]
     radii = torch.where(slack > 0, slack / divisors, 0.0) * _DOWNWARDS
+    radii = torch.nan_to_num(radii, nan=0.0, posinf=torch.inf)
     radii = radii.scatter(1, best, torch.inf).amin(1).clamp(max=LARGEST_RADIUS)
     return torch.where(torch.isfinite(scores).all(1), radii, 0.0)
 

@@ -1,17 +1,33 @@
-"""Who else looks at the operations: compilers, function transforms, dispatch modes."""
+"""Who else looks at the operations: compilers, function transforms, dispatch modes, certificates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+_OBSERVED: ContextVar[bool] = ContextVar("observed", default=False)
+
 
 def is_traced() -> bool:
-    """Compilers and torch.func take the plain operations: the former fuse them, the latter differentiate them."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    """Compilers and torch.func take the plain operations: the former fuse them, the latter differentiate them.
+
+    So do certificates, where they look into a module.
+    """
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or _OBSERVED.get()
+
+
+@contextmanager
+def observed(on: bool = True) -> Iterator[None]:
+    """Plain operations, each of them seen by whoever traces the model; or, with False, the fast ways again."""
+    token = _OBSERVED.set(on)
+    try:
+        yield
+    finally:
+        _OBSERVED.reset(token)
 
 
 def may_keep_tensors() -> bool:

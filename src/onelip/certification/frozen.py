@@ -1,0 +1,163 @@
+"""A model as it is deployed, with every weight pinned: what is proven is what is evaluated.
+
+The copy computes what the model computes in evaluation mode. Parametrizations (weight_norm, spectral_norm, orthogonal)
+are evaluated once, in the type of the model, and the transformed parameters of onelip's layers are copied from the
+layers themselves. Wrappers that only distribute or compile a model are taken off.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as module_internals
+from torch.nn.utils import parametrize, remove_spectral_norm, remove_weight_norm
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+from onelip.certification.errors import UnknownLipschitzConstant
+from onelip.errors import InvalidInputError
+from onelip.layers.base import LipschitzLayer
+
+_WRAPPERS = {"DataParallel": "module", "DistributedDataParallel": "module", "OptimizedModule": "_orig_mod"}
+_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside DataParallel, DistributedDataParallel and torch.compile."""
+    while type(model).__name__ in _WRAPPERS and type(model).__module__.startswith("torch."):
+        model = getattr(model, _WRAPPERS[type(model).__name__])
+    return model
+
+
+def evaluation_model(model: nn.Module) -> nn.Module:
+    """The model itself if it is in evaluation mode throughout, else a copy that is.
+
+    Certificates speak of what a model computes in evaluation mode, and never change the mode of the caller's model.
+    """
+    model = unwrapped(model)
+    return _copied(model).eval() if any(module.training for module in model.modules()) else model
+
+
+def frozen_copy(model: nn.Module) -> nn.Module:
+    """A copy of a model in evaluation mode that does not change when the model does."""
+    _check_tensors(model)
+    frozen = _copied(model)
+    for (name, source), (_, layer) in zip(
+        list(model.named_modules(remove_duplicate=False)),
+        list(frozen.named_modules(remove_duplicate=False)),
+        strict=True,
+    ):
+        if isinstance(source, LipschitzLayer):
+            layer.transformed = Pinned(source)  # pyright: ignore - an instance's own, in place of the method
+        elif name and unwrapped(layer) is not layer:
+            frozen.set_submodule(name, unwrapped(layer))
+    for module in frozen.modules():
+        _evaluate_parametrizations(module)
+        module._compiled_call_impl = None
+        module._backward_hooks.clear()
+        module._backward_pre_hooks.clear()
+    return frozen.requires_grad_(False)
+
+
+class Pinned:
+    """The transformed parameters of a layer, as they were when they were first asked for."""
+
+    def __init__(self, source: LipschitzLayer) -> None:
+        self._source, self._kept = source, dict[Any, Any]()
+
+    def __call__(self, input_size: Any = None) -> Any:
+        """As `LipschitzLayer.transformed`."""
+        key = self._source.core_size(input_size)
+        if key not in self._kept:
+            with torch.no_grad():
+                found = self._source.transformed(input_size)
+            self._kept[key] = found.map(lambda tensor: tensor.detach().clone())
+        return self._kept[key]
+
+    def __deepcopy__(self, memo: Any) -> Pinned:
+        return self
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    """A deep copy; weights that are computed by hooks are no leaves of autograd, and are copied as numbers."""
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach().clone()
+    try:
+        return copy.deepcopy(model, memo)
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        raise InvalidInputError(f"the model cannot be copied, which certificates need: {error}") from error
+
+
+def _check_tensors(model: nn.Module) -> None:
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if type(tensor) not in _TENSORS:
+            raise UnknownLipschitzConstant(
+                f"the Lipschitz constant of {name!r} is not known: it is a {type(tensor).__name__}, a subclass of "
+                "Tensor that may compute anything; use plain tensors"
+            )
+
+
+def _evaluate_parametrizations(module: nn.Module) -> None:
+    """Weights that are computed from others become numbers."""
+    if parametrize.is_parametrized(module):
+        parametrizations: Any = module.parametrizations
+        for name in list(parametrizations):
+            with torch.no_grad():
+                parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+    hooks: list[Any] = list(module._forward_pre_hooks.values())
+    for hook in hooks:
+        if type(hook) is WeightNorm:
+            remove_weight_norm(module, hook.name)
+        elif type(hook) is SpectralNorm:
+            remove_spectral_norm(module, hook.name)
+
+
+def check_surroundings() -> None:
+    """Modes that change what every function of torch computes would change proofs too."""
+    modes = torch.overrides._get_current_function_mode_stack()
+    foreign = [mode for mode in modes if type(mode).__name__ != "DeviceContext"]
+    if foreign or torch._C._len_torch_dispatch_stack():
+        name = type(foreign[-1]).__name__ if foreign else "a dispatch mode"
+        raise InvalidInputError(f"{name} is active and may change every operation: certify outside of it")
+
+
+class Fingerprint:
+    """All that a change of a model could be seen by: its modules, their attributes and hooks, its weights."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._structure = _structure(model)
+        self._tensors = [tensor.detach().clone() for tensor in _tensors(model)]
+
+    def matches(self, model: nn.Module) -> bool:
+        """Whether the model is as it was, weights compared number by number."""
+        if _structure(model) != self._structure:
+            return False
+        return all(map(_same, self._tensors, _tensors(model)))
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    if first.shape != second.shape or first.dtype != second.dtype or first.device != second.device:
+        return False
+    return torch.equal(first, second) or bool(((first == second) | (first.isnan() & second.isnan())).all())
+
+
+def _tensors(model: nn.Module) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers()]
+
+
+def _structure(model: nn.Module) -> list[Any]:
+    hooks = module_internals._global_forward_hooks, module_internals._global_forward_pre_hooks
+    found: list[Any] = [tuple(map(len, hooks)), [tuple(t.shape) for t in _tensors(model)]]
+    for name, module in model.named_modules(remove_duplicate=False):
+        known = type(module).__module__.startswith(("torch.", "onelip."))
+        plain = {key: value for key, value in vars(module).items() if isinstance(value, int | float | str | tuple)}
+        own = tuple(key for key in vars(module) if key in ("forward", "_call_impl", "_conv_forward"))
+        counts = len(module._forward_hooks), len(module._forward_pre_hooks)
+        found.append((name, id(module), type(module), counts, own, plain if known else None))
+    return found

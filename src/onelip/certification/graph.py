@@ -1,0 +1,168 @@
+"""The computation of a model as a directed graph: a node is one call, of a layer, of a function or of an operator.
+
+For two inputs x and x' of the model, node n takes values that differ by d_n with ||d_n|| <= lipschitz_n ||x - x'||.
+How a node's difference follows from those of its inputs is one of two inequalities,
+
+    ||d_n|| <= sum_i c_i ||d_i||                       (an addition, and everything with one input)
+    ||d_n||^2 <= sum_i c_i^2 ||d_i||^2                 (`joint`: entries side by side, or the larger of two)
+
+and the same inequality carries rounding errors from the inputs to the node. A module that is used twice is two nodes,
+and a value that is copied by a broadcast counts sqrt(copies) in c_i.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+
+from onelip.linalg.layer_bound import Arithmetic, Rounding, RoundingError
+from onelip.linalg.proven import SAFETY
+
+Shape = tuple[int, ...]
+"""The shape of one input or activation, without the batch."""
+
+
+def exactly(_: Arithmetic) -> RoundingError:
+    """The rounding of what only moves, selects, negates or compares entries."""
+    return RoundingError(0.0, 0.0)
+
+
+class Place(NamedTuple):
+    """Where a call stands: its name in the model, what is called, and the line of the user's code."""
+
+    path: str
+    kind: str
+    line: str
+
+    def words(self) -> str:
+        """For error messages: 'layer3.0.norm' (LayerNorm, net.py line 12)."""
+        inside = ", ".join(part for part in (self.kind, self.line) if part)
+        return f"{self.path!r} ({inside})" if self.path else inside
+
+
+class Moved(NamedTuple):
+    """Every entry is one of the inputs' or a constant. `indices(i)`: which of input i's each one is, -1 if none."""
+
+    indices: Callable[[int], Tensor]
+
+
+class Extremum(NamedTuple):
+    """The larger or the smaller of two values, entry by entry."""
+
+    which: Literal["max", "min"]
+
+
+class Entrywise(NamedTuple):
+    """Each entry is a function of the entry at the same place."""
+
+
+class Scores(NamedTuple):
+    """An affine map of features: rows (out, in) and bias (out,) in float64."""
+
+    rows: Tensor
+    bias: Tensor
+
+
+class Scaled(NamedTuple):
+    """factor * value + shift, entry by entry with numbers of the shape of the value, in `roundings` steps."""
+
+    factor: Tensor
+    shift: Tensor
+    roundings: int
+
+
+Fact = Moved | Extremum | Entrywise | Scores | Scaled
+"""What else is known about a node, from which bounds of several nodes together are made."""
+
+
+class Storage:
+    """The memory behind a value and its views: a write through one of them makes the others stale."""
+
+    def __init__(self) -> None:
+        self.version = 0
+
+
+@dataclass(eq=False)
+class Node:
+    """One call. `norm` bounds the norms of the batch's activations from above; it is known where rounding needs it."""
+
+    index: int
+    place: Place
+    shape: Shape
+    inputs: tuple[Node, ...]
+    coefficients: tuple[float, ...]
+    joint: bool
+    rounding: Rounding | None
+    lipschitz: float = 1.0
+    facts: tuple[Fact, ...] = ()
+    storage: Storage = field(default_factory=Storage)
+    version: int = 0
+    norm: Tensor | None = None
+    weighted: tuple[float, ...] = ()
+    """Rounding is slope * sum_i weighted_i ||input_i|| + constant."""
+    exact_offset: float = 0.0
+    value: Tensor | None = None
+    """The activations, where the tracer was asked to keep them."""
+    run: Callable[[Tensor], Tensor] | None = None
+    """The call as a function of its only input, where the tracer was asked to keep it."""
+    has_parameters: bool = False
+
+    def fact(self, kind: type[Any]) -> Any:
+        """The fact of this kind, or None."""
+        return next((fact for fact in self.facts if isinstance(fact, kind)), None)
+
+    @property
+    def rounds_nothing(self) -> bool:
+        """Whether the call is exact in every arithmetic."""
+        return self.rounding is exactly
+
+    @property
+    def constant(self) -> float:
+        """How much larger its differences can be than those of its inputs: for one input, its Lipschitz constant."""
+        largest = max((node.lipschitz for node in self.inputs), default=1.0)
+        if len(self.inputs) == 1:
+            return self.coefficients[0]
+        return self.lipschitz / largest if largest > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All nodes in the order of their calls, the input first, and the node whose value the model returns."""
+
+    nodes: tuple[Node, ...]
+    output: Node
+
+    def used(self) -> tuple[Node, ...]:
+        """The nodes that the output depends on, in order."""
+        needed: set[int] = set()
+        pending = [self.output]
+        while pending:
+            node = pending.pop()
+            if node.index not in needed:
+                needed.add(node.index)
+                pending.extend(node.inputs)
+        return tuple(node for node in self.nodes if node.index in needed)
+
+
+def product_bound(factors: Sequence[float]) -> float:
+    """Product of constants, rounded upwards; factors of exactly 1 change nothing, and 0 times anything is 0."""
+    inexact = [factor for factor in factors if factor != 1.0]
+    if any(factor == 0 for factor in inexact):
+        return 0.0
+    return math.prod(inexact) * (1.0 if len(inexact) <= 1 else SAFETY)
+
+
+def sum_bound(terms: Sequence[float]) -> float:
+    """Sum of non-negative numbers, rounded upwards."""
+    present = [term for term in terms if term != 0]
+    return math.fsum(present) * (1.0 if len(present) <= 1 else SAFETY)
+
+
+def root_bound(squares: Sequence[float]) -> float:
+    """Root of a sum of numbers given by their squares, rounded upwards; the root of one is exact."""
+    total = math.fsum(squares)
+    return 1.0 if total == 1.0 else math.sqrt(total) * SAFETY

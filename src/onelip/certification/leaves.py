@@ -1,0 +1,165 @@
+"""Modules that are one node of the graph: those with a bound of their own, and those whose user declares a constant.
+
+A bound belongs to what a class *computes*: it is used while nothing that computes is replaced. A subclass with a
+`forward` of its own, or a module with hooks, is entered by the tracer instead, which finds out what runs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onelip.certification.errors import UnknownLipschitzConstant
+from onelip.certification.graph import Place, Scores, Shape
+from onelip.certification.padded_convolutions import padded_convolution_bound
+from onelip.layers.base import LipschitzLayer
+from onelip.layers.bounded import BoundedModule, replaced_method
+from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
+from onelip.layers.shapes import LipschitzLinear
+from onelip.layers.transformed import Matrix
+from onelip.linalg.layer_bound import LayerBound, relative_bound
+
+_ENTERED = (FirstChannels, ZeroChannelPad, ZeroSpatialPad, nn.Sequential)
+"""Modules that are better looked into: which entries they move where is known to the graph then."""
+
+_DECLARATIONS = ("lipschitz_constant", "lipschitz_bound")
+
+
+@dataclass(eq=False)
+class Leaf:
+    """A module, how its bound is found, and the module in float64 with exactly the numbers that are deployed."""
+
+    module: nn.Module
+    prove: Callable[[Shape], LayerBound]
+    run: Callable[[Tensor], Any]
+
+
+class Proofs:
+    """What has been proven about the modules and weights of one model, each proof kept with its weights."""
+
+    def __init__(self) -> None:
+        self._leaves: dict[int, tuple[nn.Module, Leaf | None]] = {}
+        self._bounds: dict[tuple[int, Shape], tuple[LayerBound, Scores | None]] = {}
+        self._kept: dict[Any, list[tuple[tuple[Tensor, ...], Any]]] = {}
+
+    def leaf(self, module: nn.Module) -> Leaf | None:
+        """The module as a leaf, or None if it has to be entered."""
+        if id(module) not in self._leaves:
+            self._leaves[id(module)] = module, _leaf_of(module)
+        return self._leaves[id(module)][1]
+
+    def leaf_bound(self, leaf: Leaf, shape: Shape, place: Place) -> tuple[LayerBound, Scores | None]:
+        """What is proven about a leaf for inputs of this shape, and its rows if it is a matrix."""
+        key = id(leaf.module), shape
+        if key not in self._bounds:
+            try:
+                bound = leaf.prove(shape)
+            except UnknownLipschitzConstant as error:
+                reason = str(error).partition("is not known: ")[2] or str(error)
+                raise UnknownLipschitzConstant(
+                    f"the Lipschitz constant of {place.words()} is not known: {reason}"
+                ) from error
+            self._bounds[key] = bound, _rows_of(leaf.module, shape)
+        return self._bounds[key]
+
+    def once(self, key: Any, weights: Sequence[Tensor], make: Callable[[], Any]) -> Any:
+        """`make()`, or what it gave for the same key and equal weights."""
+        found = self._kept.setdefault(key, [])
+        for kept, result in found:
+            if len(kept) == len(weights) and all(map(_same, kept, weights)):
+                return result
+        result = make()
+        found.append((tuple(weight.detach().clone() for weight in weights), result))
+        return result
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and first.dtype == second.dtype and torch.equal(first, second)
+
+
+def _leaf_of(module: nn.Module) -> Leaf | None:
+    if type(module) in _ENTERED:
+        return None
+    if declares(module):
+        return Leaf(module, lambda shape: _declared_bound(module, shape), in_float64(module))
+    if callable(getattr(type(module), "bound", None)) and not _replaced(module):
+        prove: Callable[[Shape], LayerBound] = getattr(module, "bound")  # noqa: B009 - not every module has it
+        return Leaf(module, prove, in_float64(module))
+    if type(module) in (nn.Conv1d, nn.Conv2d) and not _replaced(module, nn.Conv2d):
+        conv: Any = module
+        if conv.padding_mode != "zeros":
+            return Leaf(module, lambda shape: padded_convolution_bound(conv, shape), in_float64(module))
+    return None
+
+
+def _replaced(module: Any, owner: type[nn.Module] | None = None) -> bool:
+    """Whether something that computes is replaced, in the class or in the instance."""
+    if owner is not None:
+        names = ("forward", "_conv_forward", "__call__", "_call_impl")
+        return any(name in vars(module) for name in names)
+    return replaced_method(module) is not None
+
+
+def declares(module: nn.Module) -> bool:
+    """Whether a user's class declares its constant. A subclass that computes something else must declare anew."""
+    if isinstance(module, BoundedModule):
+        return "lipschitz_constant" in vars(module)
+    if any(name in vars(module) for name in _DECLARATIONS):
+        return True
+    owner = next((cls for cls in type(module).__mro__ if any(name in vars(cls) for name in _DECLARATIONS)), None)
+    if owner is None or "forward" in vars(module):
+        return False
+    same = all(getattr(type(module), name) is getattr(owner, name) for name in ("forward", "_call_impl"))
+    return same and getattr(type(module), "__call__") is getattr(owner, "__call__")  # noqa: B004, B009 - identity
+
+
+def _declared_bound(module: Any, shape: Shape) -> LayerBound:
+    """A user's declaration: the constant is believed, rounding is known only where `rounding_error` is declared too."""
+    declared = getattr(module, "lipschitz_constant", None)
+    constant = float(module.lipschitz_bound(shape) if declared is None else declared)
+    if not constant >= 0:
+        raise UnknownLipschitzConstant(f"it declares {constant}, which is no bound")
+    at_zero = in_float64(module)(torch.zeros((1, *shape), dtype=torch.float64, device=_device(module)))
+    ulps = getattr(module, "rounding_error", None)
+    # Twice the computed norm: far more than its own rounding.
+    offset = 2 * float(torch.linalg.vector_norm(at_zero))
+    if ulps is None:
+        return LayerBound(constant, offset, None)
+    return relative_bound(constant, float(ulps), at_zero.numel(), offset)
+
+
+def _device(module: nn.Module) -> torch.device:
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
+
+
+def in_float64(module: nn.Module) -> nn.Module:
+    """A copy of a module in float64. A layer applies the tensors that were transformed in the model's own type."""
+    twin = copy.deepcopy(module).double()
+    for name, layer in list(module.named_modules(remove_duplicate=False)):
+        if isinstance(layer, LipschitzLayer):
+            _use_deployed(twin.get_submodule(name), layer)
+    return twin
+
+
+def _use_deployed(twin: Any, layer: LipschitzLayer) -> None:
+    def transformed(input_size: Any = None) -> Any:
+        return layer.transformed(input_size).map(torch.Tensor.double)
+
+    twin.transformed = transformed
+
+
+def _rows_of(module: nn.Module, shape: Shape) -> Scores | None:
+    """The rows of a layer that is a matrix, applied to features."""
+    if not isinstance(module, LipschitzLinear) or len(shape) != 1:
+        return None
+    transformed = module.deployed()
+    if type(transformed) is not Matrix:
+        return None
+    matrix = transformed.matrix.detach().double()[: module.out_features, : module.in_features]
+    bias = module.used_bias()
+    return Scores(matrix, matrix.new_zeros(len(matrix)) if bias is None else bias.double())

@@ -1,0 +1,10 @@
+"""The operations of torch that have a proven bound, and what is said about those that have none."""
+
+from __future__ import annotations
+
+# Importing these registers the operations that they know.
+from onelip.certification.operations import arithmetic, elementwise, movement, pooling, products, reductions
+from onelip.certification.operations.refused import refusal
+from onelip.certification.operations.registered import find_operation
+
+__all__ = ["arithmetic", "elementwise", "find_operation", "movement", "pooling", "products", "reductions", "refusal"]

@@ -1,0 +1,255 @@
+"""Functions of each entry: activations, absolute values, clamping. The constant is the largest slope.
+
+Those of GELU, SiLU, Mish and Hardswish are above 1. Where the numbers of a function are no floating-point numbers of
+the program (the limits of a clamp), what it really uses is within one rounding of them, which counts as rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onelip.certification.graph import exactly
+from onelip.certification.operations.registered import Call, entries, operation
+from onelip.certification.traced import Traced
+from onelip.linalg.layer_bound import Arithmetic, LayerBound, Rounding, RoundingError, relative_bound
+from onelip.linalg.proven import SAFETY
+
+LIBRARY_ULPS = 32.0
+"""Units of roundoff within which exponentials and hyperbolic functions, and what is made of them, are computed."""
+
+_FIXED: dict[str, tuple[float, float]] = {
+    # name: (largest slope, rounded upwards; largest value at zero)
+    "tanh": (1.0, 0.0),
+    "softsign": (1.0, 0.0),
+    "tanhshrink": (1.0, 0.0),
+    "sin": (1.0, 0.0),
+    "cos": (1.0, 1.0),
+    "atan": (1.0, 0.0),
+    "arctan": (1.0, 0.0),
+    "asinh": (1.0, 0.0),
+    "arcsinh": (1.0, 0.0),
+    "erf": (1.12838, 0.0),
+    "sigmoid": (0.25, 0.5),
+    "expit": (0.25, 0.5),
+    "logsigmoid": (1.0, 0.6932),
+    "log_sigmoid": (1.0, 0.6932),
+    "hardsigmoid": (1.0 / 6.0 * SAFETY, 0.5),
+    "silu": (1.09984, 0.0),
+    "mish": (1.08850, 0.0),
+    "hardswish": (1.5, 0.0),
+    "selu": (1.75810, 0.0),
+}
+
+
+def _register_fixed(name: str, slope: float, at_zero: float) -> None:
+    function: Callable[..., Tensor] = (
+        getattr(F, name, None) or getattr(torch, name, None) or getattr(torch.special, name)
+    )
+
+    @operation(name)
+    def apply(call: Call, input: Traced) -> Traced:
+        count = entries(input)
+        bound = relative_bound(slope, LIBRARY_ULPS, count, at_zero * math.sqrt(count) * SAFETY)
+        return call.entrywise(input, function(input.value), bound)
+
+
+for _name, (_slope, _at_zero) in _FIXED.items():
+    if any(hasattr(space, _name) for space in (F, torch, torch.special)):
+        _register_fixed(_name, _slope, _at_zero)
+
+
+def _exact(call: Call, x: Traced, value: Tensor, offset: float = 0.0) -> Traced:
+    return call.entrywise(x, value, LayerBound(1.0, offset, exactly))
+
+
+@operation("relu")
+def relu(call: Call, input: Traced) -> Traced:
+    """max(x, 0)."""
+    return _exact(call, input, torch.relu(input.value))
+
+
+@operation("abs", "absolute", "__abs__")
+def absolute(call: Call, input: Traced) -> Traced:
+    """|x|."""
+    return _exact(call, input, input.value.abs())
+
+
+@operation("neg", "negative", "__neg__")
+def negative(call: Call, input: Traced) -> Traced:
+    """-x."""
+    return _exact(call, input, -input.value)
+
+
+@operation("positive", "__pos__")
+def positive(call: Call, input: Traced) -> Traced:
+    """x itself."""
+    return input
+
+
+@operation("clamp", "clip", "hardtanh_limits")
+def clamp(call: Call, input: Traced, min: Any = None, max: Any = None) -> Traced:
+    """x cut off at two limits, numbers or tensors."""
+    why = "its limits must not depend on the input"
+    low, high = call.constant(min, why), call.constant(max, why)
+    for limit in (low, high):
+        if isinstance(limit, Tensor) and torch.broadcast_shapes(limit.shape, input.shape) != input.shape:
+            raise call.refused("its limits would repeat the input")
+    value = torch.clamp(input.value, low, high)
+    if any(isinstance(limit, Tensor) for limit in (low, high)):
+        count, size = entries(input), _largest(low, high)
+        bound = LayerBound(1.0, size * math.sqrt(count) * SAFETY, _limits_rounding(1.0, size, count))
+        return call.entrywise(input, value, bound)
+    limits = [float(limit) for limit in (low, high) if limit is not None]
+    return call.entrywise(input, value, _clamped(call, limits, low, high, entries(input)))
+
+
+def _largest(*limits: Any) -> float:
+    sizes = [
+        float(limit.abs().amax()) if isinstance(limit, Tensor) else abs(float(limit))
+        for limit in limits
+        if limit is not None
+    ]
+    return max(sizes, default=0.0)
+
+
+def _clamped(call: Call, limits: list[float], low: Any, high: Any, count: int) -> LayerBound:
+    if any(math.isnan(limit) for limit in limits):
+        raise call.refused("its limits are not numbers")
+    at_zero = min(max(0.0, -math.inf if low is None else float(low)), math.inf if high is None else float(high))
+    held = all(float(torch.tensor(limit, dtype=dtype)) == limit for limit in limits for dtype in (torch.float32,))
+    size = max((abs(limit) for limit in limits if math.isfinite(limit)), default=0.0)
+    rounding = exactly if held else _limits_rounding(1.0, size, count)
+    return LayerBound(1.0, abs(at_zero) * math.sqrt(count) * SAFETY, rounding)
+
+
+def _limits_rounding(ulps: float, size: float, count: int) -> Rounding:
+    def rounding(arithmetic: Arithmetic) -> RoundingError:
+        return RoundingError(
+            0.0, (ulps * arithmetic.unit_roundoff * size + arithmetic.tiny) * math.sqrt(count) * SAFETY
+        )
+
+    return rounding
+
+
+@operation("clamp_min")
+def clamp_min(call: Call, input: Traced, min: Any) -> Traced:
+    """max(x, limit)."""
+    return clamp(call, input, min)
+
+
+@operation("clamp_max")
+def clamp_max(call: Call, input: Traced, max: Any) -> Traced:
+    """min(x, limit)."""
+    return clamp(call, input, None, max)
+
+
+@operation("hardtanh")
+def hardtanh(call: Call, input: Traced, min_val: float = -1.0, max_val: float = 1.0) -> Traced:
+    """A clamp."""
+    return clamp(call, input, min_val, max_val)
+
+
+@operation("relu6")
+def relu6(call: Call, input: Traced) -> Traced:
+    """A clamp to [0, 6]."""
+    return clamp(call, input, 0.0, 6.0)
+
+
+def _sloped(
+    call: Call, x: Traced, value: Tensor, slope: float, offset: float = 0.0, ulps: float = LIBRARY_ULPS
+) -> Traced:
+    count = entries(x)
+    return call.entrywise(x, value, relative_bound(slope * SAFETY, ulps, count, offset * math.sqrt(count) * SAFETY))
+
+
+@operation("leaky_relu")
+def leaky_relu(call: Call, input: Traced, negative_slope: float = 0.01) -> Traced:
+    """The larger of the two slopes."""
+    return _sloped(call, input, F.leaky_relu(input.value, negative_slope), max(1.0, abs(negative_slope)), ulps=4)
+
+
+@operation("rrelu")
+def rrelu(call: Call, input: Traced, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Traced:
+    """In evaluation a leaky ReLU with the mean slope."""
+    if training:
+        raise call.refused("it draws random slopes in training mode")
+    value = F.rrelu(input.value, lower, upper, training=False)
+    return _sloped(call, input, value, max(1.0, abs(lower + upper) / 2), ulps=8)
+
+
+@operation("prelu")
+def prelu(call: Call, input: Traced, weight: Any) -> Traced:
+    """The larger of 1 and the learned slopes."""
+    slopes = call.constant(weight, "its slopes must not depend on the input")
+    return _sloped(call, input, F.prelu(input.value, slopes), max(1.0, float(slopes.abs().amax())), ulps=4)
+
+
+@operation("elu")
+def elu(call: Call, input: Traced, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Traced:
+    """alpha (e^x - 1) below zero: slopes up to alpha on that side."""
+    value = torch.ops.aten.elu(input.value, alpha, scale, input_scale)
+    return _sloped(call, input, value, abs(scale) * max(1.0, abs(alpha * input_scale)))
+
+
+@operation("celu")
+def celu(call: Call, input: Traced, alpha: float = 1.0) -> Traced:
+    """alpha (e^(x / alpha) - 1) below zero: slopes up to 1 for a positive alpha."""
+    if not alpha > 0:
+        raise call.refused(f"alpha={alpha} must be positive")
+    return _sloped(call, input, F.celu(input.value, alpha), 1.0)
+
+
+@operation("gelu")
+def gelu(call: Call, input: Traced, approximate: str = "none") -> Traced:
+    """x Phi(x): its largest slope, at sqrt(2), is 1.12890; that of the form with tanh 1.12908."""
+    return _sloped(call, input, F.gelu(input.value, approximate=approximate), 1.1292)
+
+
+@operation("softplus")
+def softplus(call: Call, input: Traced, beta: float = 1.0, threshold: float = 20.0) -> Traced:
+    """log(1 + e^(beta x)) / beta. Beyond the threshold torch returns x, off by log(1 + e^-threshold) / beta."""
+    if not beta > 0:
+        raise call.refused(f"beta={beta} must be positive")
+    count, jump = entries(input), math.log1p(math.exp(-min(threshold, 700.0))) / beta * SAFETY
+    smooth = relative_bound(1.0, LIBRARY_ULPS, count, 0.6932 / beta * math.sqrt(count) * SAFETY)
+    inner = smooth.rounding
+    assert inner is not None
+
+    def rounding(arithmetic: Arithmetic) -> RoundingError:
+        error = inner(arithmetic)
+        return RoundingError(error.slope, error.constant + jump * math.sqrt(count) * SAFETY)
+
+    value = F.softplus(input.value, beta, threshold)
+    return call.entrywise(input, value, LayerBound(1.0, smooth.offset, rounding))
+
+
+@operation("softshrink")
+def softshrink(call: Call, input: Traced, lambd: float = 0.5) -> Traced:
+    """x moved towards zero by lambda, and zero if it is nearer."""
+    count = entries(input)
+    smooth = relative_bound(1.0, 4.0, count, abs(lambd) * math.sqrt(count) * SAFETY)
+    return call.entrywise(input, F.softshrink(input.value, lambd), smooth)
+
+
+@operation("threshold")
+def threshold(call: Call, input: Traced, threshold: float, value: float) -> Traced:
+    """Continuous only where what replaces small entries is the threshold itself."""
+    if threshold != value:
+        raise call.refused("it jumps at its threshold; use value=threshold, or relu")
+    return clamp(call, input, threshold)
+
+
+@operation(
+    "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"
+)
+def dropout(call: Call, input: Traced, p: float = 0.5, training: bool = True, train: bool | None = None) -> Traced:
+    """The identity in evaluation."""
+    if (training if train is None else train) and p > 0:
+        raise call.refused("dropout is random where training=True; certificates speak of evaluation mode")
+    return input

@@ -1,0 +1,385 @@
+"""Entries that are moved, dropped, copied or padded: reshaping, slicing, concatenating.
+
+Nothing is rounded. The constant is sqrt(n) where an entry is there n times, and 1 elsewhere. Dimension 0 is the batch,
+and stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onelip.certification.graph import Moved, exactly
+from onelip.certification.operations.registered import Call, operation
+from onelip.certification.traced import Traced
+
+
+def _numbers(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """Sizes passed one by one or as one sequence."""
+    return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple | list | torch.Size) else tuple(sizes)
+
+
+def _reshaped(call: Call, x: Traced, shape: Sequence[int]) -> Traced:
+    return call.moved(x, x.value.reshape(shape))
+
+
+@operation("reshape", "view", "_unsafe_view", "view_copy")
+def reshape(call: Call, input: Traced, *shape: Any, size: Any = None, **keywords: Any) -> Traced:
+    """Entries keep their order, so that inputs stay apart if there are as many of them."""
+    wanted = keywords.get("shape") or size or _numbers(shape)
+    if isinstance(wanted, torch.dtype) or any(isinstance(length, torch.dtype) for length in wanted):
+        raise call.refused("it reads the bits of numbers as another type")
+    return _reshaped(call, input, wanted)
+
+
+@operation("view_as", "reshape_as")
+def view_as(call: Call, input: Any, other: Any) -> Traced:
+    """A reshape to the shape of another."""
+    return _reshaped(call, call.traced(input), other.shape)
+
+
+@operation("flatten")
+def flatten(call: Call, input: Traced, start_dim: int = 0, end_dim: int = -1) -> Traced:
+    """Several dimensions become one."""
+    return call.moved(input, input.value.flatten(start_dim, end_dim))
+
+
+@operation("unflatten")
+def unflatten(call: Call, input: Traced, dim: int, sizes: Any) -> Traced:
+    """One dimension becomes several."""
+    return call.moved(input, input.value.unflatten(call.dim(input, dim), tuple(sizes)))
+
+
+@operation("squeeze")
+def squeeze(call: Call, input: Traced, dim: Any = None) -> Traced:
+    """Dimensions of length 1 are dropped; the batch, if named or of length 1, must not be."""
+    return call.moved(input, input.value.squeeze() if dim is None else input.value.squeeze(call.dims(input, dim)))
+
+
+@operation("unsqueeze")
+def unsqueeze(call: Call, input: Traced, dim: int) -> Traced:
+    """A dimension of length 1."""
+    if dim % (input.dim() + 1) == 0:
+        raise call.refused("a new first dimension takes the place of the batch")
+    return call.moved(input, input.value.unsqueeze(dim))
+
+
+@operation("contiguous", "detach", "alias", "lift_fresh", "requires_grad_")
+def same(call: Call, input: Traced, *_: Any, memory_format: Any = None, requires_grad: bool = True) -> Traced:
+    """The same entries, in another place at most."""
+    return call.moved(input, input.value)
+
+
+@operation("clone", "lift_fresh_copy")
+def clone(call: Call, input: Traced, memory_format: Any = None) -> Traced:
+    """A copy with memory of its own."""
+    return call.moved(input, input.value, view=False)
+
+
+@operation("to", "type_as", "_to_copy")
+def to(call: Call, input: Any, *targets: Any, **keywords: Any) -> Traced:
+    """Another device or memory format. Another type would round."""
+    x = call.traced(input)
+    wanted = [target for target in (*targets, *keywords.values()) if target is not None]
+    types = [getattr(target, "dtype", target) for target in wanted]
+    if any(isinstance(target, torch.dtype) and target != x.dtype for target in types):
+        raise call.refused(f"it converts {x.dtype} to another type; keep one type throughout")
+    return call.moved(x, x.value)
+
+
+@operation("float")
+def to_float(call: Call, input: Traced, memory_format: Any = None) -> Traced:
+    """To float32."""
+    return to(call, input, torch.float32)
+
+
+@operation("double")
+def to_double(call: Call, input: Traced, memory_format: Any = None) -> Traced:
+    """To float64."""
+    return to(call, input, torch.float64)
+
+
+def _by(
+    call: Call, x: Traced, function: Callable[[Tensor], Tensor], *, copies: bool = False, view: bool = True
+) -> Traced:
+    """The same function moves the entries of any number of inputs, each by itself."""
+    return call.moved(x, function(x.value), function, copies=copies, view=view)
+
+
+@operation("permute")
+def permute(call: Call, input: Traced, *dims: Any, **keywords: Any) -> Traced:
+    """Dimensions in another order, the batch first."""
+    order = [dim % input.dim() for dim in (keywords.get("dims") or _numbers(dims))]
+    if order[0] != 0:
+        raise call.refused("it moves the batch, which must stay the first dimension")
+    return _by(call, input, lambda t: t.permute(order))
+
+
+@operation("transpose", "swapaxes", "swapdims")
+def transpose(call: Call, input: Traced, dim0: int, dim1: int) -> Traced:
+    """Two dimensions change places."""
+    first, second = call.dim(input, dim0), call.dim(input, dim1)
+    return _by(call, input, lambda t: t.transpose(first, second))
+
+
+@operation("movedim", "moveaxis")
+def movedim(call: Call, input: Traced, source: Any, destination: Any) -> Traced:
+    """Dimensions in other places."""
+    call.dims(input, source)
+    call.dims(input, destination)
+    return _by(call, input, lambda t: t.movedim(source, destination))
+
+
+@operation("flip")
+def flip(call: Call, input: Traced, *dims: Any, **keywords: Any) -> Traced:
+    """Entries in reverse order."""
+    chosen = call.dims(input, keywords.get("dims") or _numbers(dims))
+    return _by(call, input, lambda t: t.flip(chosen), view=False)
+
+
+@operation("roll")
+def roll(call: Call, input: Traced, shifts: Any, dims: Any = None) -> Traced:
+    """Entries moved around a circle."""
+    call.dims(input, dims)
+    return _by(call, input, lambda t: t.roll(shifts, dims), view=False)
+
+
+@operation("narrow")
+def narrow(call: Call, input: Traced, dim: int, start: int, length: int) -> Traced:
+    """A range along one dimension."""
+    axis = call.dim(input, dim)
+    return _by(call, input, lambda t: t.narrow(axis, start, length))
+
+
+@operation("exported_slice")
+def exported_slice(
+    call: Call, input: Traced, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Traced:
+    """A range with steps; of the batch only all of it."""
+    length = input.shape[dim]
+    chosen = slice(start, None if end is None or end >= length else end, step)
+    if dim % input.dim() == 0:
+        if chosen.indices(length) != (0, length, 1):
+            raise call.refused("it picks inputs out of the batch")
+        return call.moved(input, input.value)
+    axis = dim % input.dim()
+    return _by(call, input, lambda t: t[(slice(None),) * axis + (chosen,)])
+
+
+@operation("select")
+def select(call: Call, input: Traced, dim: int, index: int) -> Traced:
+    """One place along a dimension."""
+    axis = call.dim(input, dim)
+    return _by(call, input, lambda t: t.select(axis, index))
+
+
+@operation("index_select")
+def index_select(call: Call, input: Traced, dim: int, index: Tensor) -> Traced:
+    """Places along a dimension, some of them perhaps several times."""
+    axis = call.dim(input, dim)
+    places = call.constant(index, "which entries it takes must not depend on the input")
+    return _by(call, input, lambda t: t.index_select(axis, places.to(t.device)), copies=True, view=False)
+
+
+@operation("__getitem__")
+def getitem(call: Call, input: Any, index: Any) -> Traced:
+    """x[:, 2:5], x[:, [0, 3]], x[..., 1]: everything but what picks inputs out of the batch."""
+    x = call.traced(input, "which entries are taken must not depend on the input")
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(part, Traced) for part in parts):
+        raise call.refused("which entries are taken must not depend on the input")
+    first = parts[0] if parts else slice(None)
+    named = sum(part is not None and part is not Ellipsis for part in parts)
+    whole = isinstance(first, slice) and first.indices(len(x)) == (0, len(x), 1)
+    if not whole and (first is not Ellipsis or named >= x.dim()):
+        raise call.refused("it picks inputs out of the batch; start with a colon, as in x[:, :10]")
+    tail = (slice(None), *parts[1:]) if isinstance(first, slice) else parts
+    copies = any(isinstance(part, Tensor | list) for part in parts)
+    if sum(isinstance(part, Tensor | list) for part in parts) > 1:
+        raise call.refused("several lists of places at once; take one after the other")
+    return _by(call, x, lambda t: t[tail], copies=copies)
+
+
+def _pieces(call: Call, x: Traced, function: Callable[[Tensor], Sequence[Tensor]]) -> tuple[Traced, ...]:
+    values = function(x.value)
+    return tuple(
+        call.moved(x, value, lambda t, position=position: function(t)[position])
+        for position, value in enumerate(values)
+    )
+
+
+@operation("chunk")
+def chunk(call: Call, input: Traced, chunks: int, dim: int = 0) -> tuple[Traced, ...]:
+    """Equal ranges along a dimension."""
+    axis = call.dim(input, dim)
+    return _pieces(call, input, lambda t: t.chunk(chunks, axis))
+
+
+@operation("split", "split_with_sizes", "tensor_split", "unsafe_split")
+def split(call: Call, input: Any = None, sizes: Any = None, dim: int = 0, **keywords: Any) -> tuple[Traced, ...]:
+    """Ranges along a dimension."""
+    x = call.traced(keywords.get("tensor", input))
+    axis = call.dim(x, dim)
+    wanted = next((keywords[key] for key in keywords if key != "tensor"), sizes)
+    if call.place.kind == "tensor_split":
+        return _pieces(call, x, lambda t: torch.tensor_split(t, wanted, axis))
+    return _pieces(call, x, lambda t: torch.split(t, wanted, axis))
+
+
+@operation("unbind")
+def unbind(call: Call, input: Traced, dim: int = 0) -> tuple[Traced, ...]:
+    """All places along a dimension."""
+    axis = call.dim(input, dim)
+    return _pieces(call, input, lambda t: t.unbind(axis))
+
+
+def _joined(call: Call, parts: Sequence[Any], function: Callable[[Sequence[Tensor]], Tensor]) -> Traced:
+    """Traced values and constants side by side: the root of the sum of the squares."""
+    traced = [part for part in parts if isinstance(part, Traced)]
+    values = [part.value if isinstance(part, Traced) else part.detach().double() for part in parts]
+    value = function(values)
+
+    def indices(position: int) -> Tensor:
+        marked, count = [], -1
+        for part, plain in zip(parts, values, strict=True):
+            count += isinstance(part, Traced)
+            shape = (1, *plain.shape[1:])
+            if isinstance(part, Traced) and count == position:
+                marked.append(torch.arange(1, math.prod(shape) + 1, dtype=torch.float64).reshape(shape))
+            else:
+                marked.append(torch.zeros(shape, dtype=torch.float64))
+        return function(marked).flatten().long() - 1
+
+    return call.combined([(part, 1.0) for part in traced], value, exactly, Moved(indices), joint=True)
+
+
+@operation("cat", "concat", "concatenate")
+def cat(call: Call, tensors: Any, dim: int = 0, axis: int | None = None) -> Traced:
+    """Side by side along a dimension that exists."""
+    first = next(part for part in tensors if isinstance(part, Traced))
+    place = call.dim(first, dim if axis is None else axis)
+    return _joined(call, tensors, lambda parts: torch.cat(list(parts), place))
+
+
+@operation("stack")
+def stack(call: Call, tensors: Any, dim: int = 0) -> Traced:
+    """Side by side along a new dimension."""
+    first = next(part for part in tensors if isinstance(part, Traced))
+    place = dim % (first.dim() + 1)
+    if place == 0:
+        raise call.refused("a new first dimension takes the place of the batch; stack along another one")
+    return _joined(call, tensors, lambda parts: torch.stack(list(parts), place))
+
+
+@operation("expand")
+def expand(call: Call, input: Traced, *sizes: Any, implicit: bool = False, **keywords: Any) -> Traced:
+    """Copies along dimensions of length 1."""
+    wanted = keywords.get("size") or _numbers(sizes)
+    if len(wanted) != input.dim() or wanted[0] not in (-1, input.shape[0]):
+        raise call.refused("new dimensions before the batch, or a longer batch")
+    one = (-1, *wanted[1:])
+    return call.moved(input, input.value.expand(one), lambda t: t.expand(one), copies=True)
+
+
+@operation("expand_as")
+def expand_as(call: Call, input: Any, other: Any) -> Traced:
+    """Copies up to the shape of another."""
+    return expand(call, call.traced(input), *other.shape)
+
+
+@operation("repeat", "tile")
+def repeat(call: Call, input: Traced, *repeats: Any, **keywords: Any) -> Traced:
+    """Copies along dimensions."""
+    wanted = keywords.get("repeats") or keywords.get("dims") or _numbers(repeats)
+    if len(wanted) > input.dim() or (len(wanted) == input.dim() and wanted[0] != 1):
+        raise call.refused("it repeats the batch")
+    return _by(call, input, lambda t: torch.tile(t, wanted), copies=True)
+
+
+@operation("repeat_interleave")
+def repeat_interleave(call: Call, input: Traced, repeats: Any, dim: int | None = None) -> Traced:
+    """Each entry several times."""
+    axis = call.dims(input, dim)[0]
+    return _by(call, input, lambda t: t.repeat_interleave(repeats, axis), copies=True)
+
+
+@operation("pixel_shuffle")
+def pixel_shuffle(call: Call, input: Traced, upscale_factor: int) -> Traced:
+    """Channels become pixels."""
+    return _by(call, input, lambda t: F.pixel_shuffle(t, upscale_factor))
+
+
+@operation("pixel_unshuffle")
+def pixel_unshuffle(call: Call, input: Traced, downscale_factor: int) -> Traced:
+    """Pixels become channels."""
+    return _by(call, input, lambda t: F.pixel_unshuffle(t, downscale_factor))
+
+
+@operation("channel_shuffle", "native_channel_shuffle")
+def channel_shuffle(call: Call, input: Traced, groups: int) -> Traced:
+    """Channels in another order."""
+    return _by(call, input, lambda t: F.channel_shuffle(t, groups))
+
+
+@operation("pad", "constant_pad_nd")
+def pad(call: Call, input: Traced, pad: Any, mode: str = "constant", value: float | None = None) -> Traced:
+    """Constants, or copies of pixels, around an image."""
+    if isinstance(mode, int | float):  # constant_pad_nd(x, pad, value)
+        mode, value = "constant", float(mode)
+    if len(pad) > 2 * (input.dim() - 1) and any(pad[2 * (input.dim() - 1) :]):
+        raise call.refused("it pads the batch")
+    constants = {} if mode != "constant" or value is None else {"value": value}
+    padded = F.pad(input.value, pad, mode=mode, **constants)
+    return call.moved(input, padded, lambda t: F.pad(t, pad, mode=mode), copies=mode != "constant", view=False)
+
+
+@operation("unfold", only=(F.unfold,))
+def unfold(call: Call, input: Traced, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Traced:
+    """Patches as columns: a pixel is there once for each patch."""
+    return _by(call, input, lambda t: F.unfold(t, kernel_size, dilation, padding, stride), copies=True)
+
+
+@operation("t", "adjoint")
+def t(call: Call, input: Traced) -> Traced:
+    """A transposition of matrices; of two dimensions it would move the batch."""
+    return transpose(call, input, -2, -1)
+
+
+def _like(call: Call, x: Traced, make: Callable[..., Tensor], *arguments: Any, **keywords: Any) -> Tensor:
+    options = {"dtype": x.dtype, "device": x.device, **{k: v for k, v in keywords.items() if v is not None}}
+    return make(*arguments, **options)
+
+
+@operation("zeros_like")
+def zeros_like(call: Call, input: Traced, **keywords: Any) -> Tensor:
+    """Constants."""
+    return _like(call, input, torch.zeros, tuple(input.shape), **keywords)
+
+
+@operation("ones_like")
+def ones_like(call: Call, input: Traced, **keywords: Any) -> Tensor:
+    """Constants."""
+    return _like(call, input, torch.ones, tuple(input.shape), **keywords)
+
+
+@operation("new_zeros")
+def new_zeros(call: Call, input: Traced, *size: Any, **keywords: Any) -> Tensor:
+    """Constants."""
+    return _like(call, input, torch.zeros, _numbers(size), **keywords)
+
+
+@operation("new_ones")
+def new_ones(call: Call, input: Traced, *size: Any, **keywords: Any) -> Tensor:
+    """Constants."""
+    return _like(call, input, torch.ones, _numbers(size), **keywords)
+
+
+@operation("new_tensor")
+def new_tensor(call: Call, input: Traced, data: Any, **keywords: Any) -> Tensor:
+    """Constants."""
+    return _like(call, input, torch.tensor, data, **keywords)

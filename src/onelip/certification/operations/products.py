@@ -1,0 +1,343 @@
+"""Products with constant weights: matrices, convolutions, transposed convolutions, normalisation in evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onelip.certification.graph import Scores
+from onelip.certification.operations.registered import Call, entries, operation
+from onelip.certification.proof_costs import announce
+from onelip.certification.traced import Traced
+from onelip.certification.volume_convolutions import volume_norm_bounds
+from onelip.linalg.layer_bound import LayerBound, linear_bound
+from onelip.linalg.linear_bounds import bias_norm, matrix_bound
+from onelip.linalg.proven import SAFETY
+from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
+
+_WEIGHTS = "its weights depend on the input, and a product of two such values has no Lipschitz constant"
+
+
+def _matrix(call: Call, x: Traced, weight: Any, bias: Any) -> Traced:
+    """x W^T + b on the last dimension."""
+    x = call.traced(x, _WEIGHTS)
+    matrix = call.constant(weight, _WEIGHTS)
+    shift = call.constant(bias, "its bias depends on the input; add it in a step of its own")
+    if x.dim() < 2:
+        raise call.refused("an input of one dimension has no batch")
+    rows = math.prod(x.shape[1:-1])
+    numbers = [matrix] if shift is None else [matrix, shift]
+    announce(call.place, matrix)
+    bound = call.proven(("matrix", rows), numbers, lambda: matrix_bound(matrix, shift, rows))
+    facts = ()
+    if x.dim() == 2:
+        facts = (Scores(matrix, matrix.new_zeros(len(matrix)) if shift is None else shift.expand(len(matrix))),)
+    return _kept(call.unary(x, F.linear(x.value, matrix, shift), bound, *facts), lambda t: F.linear(t, matrix, shift))
+
+
+def _kept(result: Traced, run: Any) -> Traced:
+    """A node with weights, for diagnostics that apply it to other values."""
+    if result.tracer.keep:
+        result.node.run, result.node.has_parameters = run, True
+    return result
+
+
+@operation("linear")
+def linear(call: Call, input: Any, weight: Any, bias: Any = None) -> Traced:
+    """x W^T + b."""
+    return _matrix(call, input, weight, bias)
+
+
+@operation("matmul", "mm", "bmm", "__matmul__")
+def matmul(call: Call, input: Any, other: Any = None, mat2: Any = None) -> Traced:
+    """x W, or W x on matrices behind the batch."""
+    second = other if mat2 is None else mat2
+    if isinstance(input, Traced):
+        weight = call.constant(second, _WEIGHTS)
+        if weight.dim() != 2:
+            raise call.refused("the constant factor must be one matrix")
+        return _matrix(call, input, weight.mT, None)
+    x, weight = call.traced(second), call.constant(input, _WEIGHTS)
+    if weight.dim() != 2 or x.dim() < 3:
+        raise call.refused("a matrix in front of the input would mix the batch; use x @ W.T")
+    columns = math.prod(x.shape[1:]) // x.shape[-2]
+    bound = call.proven(("matrix", columns), [weight], lambda: matrix_bound(weight, None, columns))
+    return call.unary(x, weight @ x.value, bound)
+
+
+@operation("__rmatmul__")
+def rmatmul(call: Call, input: Any, other: Any) -> Traced:
+    """other @ input."""
+    return matmul(call, other, input)
+
+
+@operation("addmm")
+def addmm(call: Call, input: Any, mat1: Any, mat2: Any, beta: float = 1, alpha: float = 1) -> Traced:
+    """bias + x W."""
+    if beta != 1 or alpha != 1:
+        raise call.refused("beta and alpha must be 1")
+    return _matrix(call, mat1, call.constant(mat2, _WEIGHTS).mT, input)
+
+
+def _numbers(value: Any, axes: int) -> tuple[int, ...]:
+    return (
+        (int(value),) * axes
+        if isinstance(value, int)
+        else tuple(int(v) for v in value) * (axes if len(value) == 1 else 1)
+    )
+
+
+def _conv(
+    call: Call, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, axes: int
+) -> Traced:
+    x, kernel = call.traced(x, _WEIGHTS), call.constant(weight, _WEIGHTS)
+    shift = call.constant(bias, "its bias depends on the input; add it in a step of its own")
+    if x.dim() != axes + 2:
+        raise call.refused(f"it needs inputs (batch, channels, ...) with {axes} more dimensions")
+    steps, spread = _numbers(stride, axes), _numbers(dilation, axes)
+    if isinstance(padding, str):
+        totals = [d * (k - 1) if padding == "same" else 0 for d, k in zip(spread, kernel.shape[2:], strict=True)]
+        sides = tuple((total // 2, total - total // 2) for total in totals)
+    else:
+        sides = tuple((side, side) for side in _numbers(padding, axes))
+    function = (F.conv1d, F.conv2d, F.conv3d)[axes - 1]
+
+    def run(t: Tensor) -> Tensor:
+        return function(t, kernel, shift, stride, padding, dilation, groups)
+
+    value = run(x.value)
+    size = tuple(x.shape[2:])
+    numbers = [kernel] if shift is None else [kernel, shift]
+    key = "conv", size, steps, spread, sides, groups
+    bound = call.proven(
+        key, numbers, lambda: _conv_bound(kernel, shift, size, steps, spread, sides, groups, entries(value))
+    )
+    return _kept(call.unary(x, value, bound), run)
+
+
+def _conv_bound(
+    kernel: Tensor,
+    bias: Tensor | None,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    groups: int,
+    outputs: int,
+) -> LayerBound:
+    norm, magnitude = conv_norms(kernel, size, stride, dilation, padding, groups)
+    shift = bias_norm(bias, outputs // len(kernel))
+    return linear_bound(norm, magnitude, terms=kernel[0].numel(), outputs=outputs, bias_norm=shift)
+
+
+def conv_norms(
+    kernel: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    groups: int,
+) -> tuple[float, float]:
+    """Proven norms of a convolution with zero padding along one, two or three axes, and of its magnitudes."""
+    if len(size) == 3:
+        return volume_norm_bounds(kernel, size, stride, dilation, padding, groups)
+    if len(size) == 1:
+        kernel, size = kernel[:, :, None], (1, *size)
+        stride, dilation, padding = (1, *stride), (1, *dilation), ((0, 0), *padding)
+    convolution = Convolution(
+        kernel, (stride[0], stride[1]), (dilation[0], dilation[1]), (padding[0], padding[1]), "zeros", groups
+    )
+    image = size[0], size[1]
+    return convolution_norm_bound(convolution, image), convolution_magnitude_bound(convolution, image)
+
+
+@operation("conv1d")
+def conv1d(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Traced:
+    """Along one axis."""
+    return _conv(call, input, weight, bias, stride, padding, dilation, groups, 1)
+
+
+@operation("conv2d")
+def conv2d(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Traced:
+    """On images."""
+    return _conv(call, input, weight, bias, stride, padding, dilation, groups, 2)
+
+
+@operation("conv3d")
+def conv3d(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Traced:
+    """On volumes."""
+    return _conv(call, input, weight, bias, stride, padding, dilation, groups, 3)
+
+
+def _transposed(
+    call: Call, x: Any, weight: Any, bias: Any, options: tuple[Any, Any, Any, int, Any], axes: int
+) -> Traced:
+    """The adjoint of the convolution with these weights, from images of the output's size to the input's."""
+    stride, padding, output_padding, groups, dilation = options
+    x, kernel = call.traced(x, _WEIGHTS), call.constant(weight, _WEIGHTS)
+    shift = call.constant(bias, "its bias depends on the input; add it in a step of its own")
+    if x.dim() != axes + 2:
+        raise call.refused(f"it needs inputs (batch, channels, ...) with {axes} more dimensions")
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[axes - 1]
+
+    def run(t: Tensor) -> Tensor:
+        return function(t, kernel, shift, stride, padding, output_padding, groups, dilation)
+
+    value = run(x.value)
+    size, outputs = tuple(value.shape[2:]), entries(value)
+    steps, spread = _numbers(stride, axes), _numbers(dilation, axes)
+    sides = tuple((side, side) for side in _numbers(padding, axes))
+
+    def prove() -> LayerBound:
+        norm, magnitude = conv_norms(kernel, size, steps, spread, sides, groups)
+        places = math.prod(size)
+        terms = kernel.shape[0] // groups * kernel[0, 0].numel()
+        return linear_bound(norm, magnitude, terms=terms, outputs=outputs, bias_norm=bias_norm(shift, places))
+
+    numbers = [kernel] if shift is None else [kernel, shift]
+    bound = call.proven(("transposed", size, tuple(x.shape[2:]), steps, spread, sides, groups), numbers, prove)
+    return _kept(call.unary(x, value, bound), run)
+
+
+@operation("conv_transpose1d")
+def conv_transpose1d(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Traced:
+    """Along one axis."""
+    return _transposed(call, input, weight, bias, (stride, padding, output_padding, groups, dilation), 1)
+
+
+@operation("conv_transpose2d")
+def conv_transpose2d(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Traced:
+    """On images."""
+    return _transposed(call, input, weight, bias, (stride, padding, output_padding, groups, dilation), 2)
+
+
+@operation("conv_transpose3d")
+def conv_transpose3d(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Traced:
+    """On volumes."""
+    return _transposed(call, input, weight, bias, (stride, padding, output_padding, groups, dilation), 3)
+
+
+@operation("batch_norm", only=(F.batch_norm,))
+def batch_norm(
+    call: Call,
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Traced:
+    """(x - mean) / sqrt(var + eps) * weight + bias with fixed numbers: affine, one factor for each channel."""
+    x = call.traced(input)
+    if training or running_mean is None or running_var is None:
+        raise call.refused(
+            "it normalises by statistics of the batch, which has no Lipschitz constant; "
+            "track running statistics and use evaluation mode"
+        )
+    numbers = [call.constant(t, _WEIGHTS) for t in (running_mean, running_var, weight, bias)]
+    mean, variance, factor, shift = numbers
+    scale = (variance + eps).rsqrt() if factor is None else factor / (variance + eps).sqrt()
+    places = math.prod(x.shape[2:])
+    fixed = (scale * mean).abs() * 2 + (0.0 if shift is None else shift.abs())
+
+    def prove() -> LayerBound:
+        largest = float(scale.abs().amax()) * SAFETY if bool(torch.isfinite(scale).all()) else math.inf
+        return linear_bound(largest, largest, terms=12, outputs=entries(x), bias_norm=bias_norm(fixed, places))
+
+    bound = call.proven(("batch_norm", places, eps), [t for t in numbers if t is not None], prove)
+    return _kept(
+        call.unary(x, F.batch_norm(x.value, mean, variance, factor, shift, False, 0.0, eps), bound),
+        lambda t: F.batch_norm(t, mean, variance, factor, shift, False, 0.0, eps),
+    )
+
+
+@operation("batch_norm", only=(torch.batch_norm,))
+def torch_batch_norm(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = False,
+) -> Traced:
+    """The same in the order of torch.batch_norm."""
+    return batch_norm(call, input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+operation("exported_batch_norm")(torch_batch_norm)
+
+
+@operation("exported__native_batch_norm_legit_no_training")
+def exported_batch_norm(
+    call: Call, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+) -> tuple[Traced, None, None]:
+    """The same in an exported program, which returns two more values."""
+    return batch_norm(call, input, running_mean, running_var, weight, bias, False, momentum, eps), None, None

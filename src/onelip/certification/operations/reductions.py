@@ -1,0 +1,157 @@
+"""Sums, means, largest entries and norms along dimensions, and sorting.
+
+A sum of n entries has norm sqrt(n), their mean 1 / sqrt(n). The largest of n entries moves by no more than they do,
+and sorted entries are as near to each other as unsorted ones.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onelip.certification.graph import exactly
+from onelip.certification.operations.arithmetic import maximum, minimum
+from onelip.certification.operations.pooling import norm_of_entries_bound
+from onelip.certification.operations.registered import Call, entries, operation
+from onelip.certification.traced import Traced
+from onelip.linalg.layer_bound import LayerBound, linear_bound
+from onelip.linalg.proven import SAFETY
+
+
+class ValuesOnly(NamedTuple):
+    """The values of a sort, a maximum, ...; where they came from jumps and has no bound."""
+
+    values: Traced
+    indices: None = None
+
+
+def _total(call: Call, x: Traced, dims: Any, keepdim: bool, mean: bool) -> Traced:
+    chosen = call.dims(x, dims)
+    count = math.prod(x.shape[dim] for dim in chosen)
+    value = x.value.mean(chosen, keepdim=keepdim) if mean else x.value.sum(chosen, keepdim=keepdim)
+    norm = (1 / math.sqrt(count) if mean else math.sqrt(count)) * (1.0 if count == 1 else SAFETY)
+    return call.unary(x, value, linear_bound(norm, norm, terms=count + 2, outputs=entries(value)))
+
+
+@operation("sum")
+def total(
+    call: Call, input: Traced, *dims: Any, dim: Any = None, keepdim: bool = False, axis: Any = None, dtype: Any = None
+) -> Traced:
+    """Sum along dimensions."""
+    chosen, keep = _arguments(dims, dim if axis is None else axis, keepdim)
+    return _total(call, input, chosen, keep, mean=False)
+
+
+@operation("mean")
+def mean(
+    call: Call, input: Traced, *dims: Any, dim: Any = None, keepdim: bool = False, axis: Any = None, dtype: Any = None
+) -> Traced:
+    """Mean along dimensions."""
+    chosen, keep = _arguments(dims, dim if axis is None else axis, keepdim)
+    return _total(call, input, chosen, keep, mean=True)
+
+
+def _arguments(positional: tuple[Any, ...], dim: Any, keepdim: bool) -> tuple[Any, bool]:
+    """x.sum(1), x.sum((1, 2)), x.sum(1, 2), x.sum(1, True)."""
+    if not positional:
+        return dim, keepdim
+    if isinstance(positional[-1], bool):
+        return _arguments(positional[:-1], dim, positional[-1])
+    first = positional[0]
+    return (first if len(positional) == 1 else positional), keepdim
+
+
+def _largest(call: Call, x: Traced, value: Tensor) -> Traced:
+    return call.unary(x, value, LayerBound(1.0, 0.0, exactly))
+
+
+@operation("amax")
+def amax(call: Call, input: Traced, dim: Any = (), keepdim: bool = False) -> Traced:
+    """Largest entries along dimensions."""
+    return _largest(call, input, input.value.amax(call.dims(input, dim), keepdim))
+
+
+@operation("amin")
+def amin(call: Call, input: Traced, dim: Any = (), keepdim: bool = False) -> Traced:
+    """Smallest entries along dimensions."""
+    return _largest(call, input, input.value.amin(call.dims(input, dim), keepdim))
+
+
+@operation("max")
+def maximum_or_largest(call: Call, input: Any, dim: Any = None, keepdim: bool = False, other: Any = None) -> Any:
+    """The larger of two values, or the largest entries along a dimension."""
+    if isinstance(dim, Traced | Tensor) or other is not None:
+        return maximum(call, input, dim if other is None else other)
+    return ValuesOnly(amax(call, call.traced(input), dim, keepdim))
+
+
+@operation("min")
+def minimum_or_smallest(call: Call, input: Any, dim: Any = None, keepdim: bool = False, other: Any = None) -> Any:
+    """The smaller of two values, or the smallest entries along a dimension."""
+    if isinstance(dim, Traced | Tensor) or other is not None:
+        return minimum(call, input, dim if other is None else other)
+    return ValuesOnly(amin(call, call.traced(input), dim, keepdim))
+
+
+@operation("sort", "msort")
+def sort(call: Call, input: Traced, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesOnly:
+    """Sorted entries."""
+    value = input.value.sort(dim=call.dim(input, dim), descending=descending).values
+    return ValuesOnly(_largest(call, input, value))
+
+
+@operation("topk")
+def topk(call: Call, input: Traced, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesOnly:
+    """The first of the sorted entries."""
+    return ValuesOnly(_largest(call, input, input.value.topk(k, call.dim(input, dim), largest).values))
+
+
+@operation("norm", "vector_norm")
+def norm(
+    call: Call,
+    input: Traced,
+    *arguments: Any,
+    p: Any = "fro",
+    ord: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+) -> Traced:
+    """Norms along dimensions, of order 2."""
+    order = arguments[0] if arguments else (ord if p == "fro" else p)
+    chosen = call.dims(input, arguments[1] if len(arguments) > 1 else dim)
+    keep = arguments[2] if len(arguments) > 2 else keepdim
+    if order not in (2, 2.0, "fro", None):
+        raise call.refused("only norms of order 2 have a bound")
+    value = torch.linalg.vector_norm(input.value, dim=chosen, keepdim=keep)
+    count = math.prod(input.shape[place] for place in chosen)
+    return call.unary(input, value, norm_of_entries_bound(1.0, count, entries(value)))
+
+
+@operation("interpolate", "upsample", only=(F.interpolate, F.upsample))
+def interpolate(
+    call: Call,
+    input: Traced,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: Any = None,
+    recompute_scale_factor: Any = None,
+    antialias: bool = False,
+) -> Traced:
+    """Copies of pixels; smooth interpolation is refused."""
+    if mode not in ("nearest", "nearest-exact"):
+        raise call.refused(f"mode={mode!r} has no bound here; use mode='nearest'")
+    options = {
+        "size": size,
+        "scale_factor": scale_factor,
+        "mode": mode,
+        "recompute_scale_factor": recompute_scale_factor,
+    }
+    return call.moved(
+        input, F.interpolate(input.value, **options), lambda t: F.interpolate(t, **options), copies=True, view=False
+    )

@@ -1,0 +1,164 @@
+"""A value inside a model that is being traced: its shape is known to the model's code, its numbers are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from onelip.certification.graph import Node
+    from onelip.certification.tracing import Tracer
+
+
+class Traced:
+    """Stands for a tensor. It is not one, so that no code can read or change the numbers unseen."""
+
+    def __init__(self, tracer: Tracer, node: Node, value: Tensor) -> None:
+        self.tracer, self.node, self.value = tracer, node, value
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Torch hands over every function that is called with a traced value."""
+        tracer = next(all_traced((args, kwargs or {}))).tracer
+        return tracer.call(function, tuple(args), dict(kwargs or {}))
+
+    # What does not depend on the numbers
+
+    @property
+    def shape(self) -> torch.Size:
+        """The real shape, batch included."""
+        return self.value.shape
+
+    def shape_without_batch(self) -> tuple[int, ...]:
+        """That of one input."""
+        return tuple(self.value.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type that the program computes in."""
+        return self.tracer.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.value.device
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self.value.dim()
+
+    requires_grad = is_nested = is_sparse = is_quantized = is_mkldnn = is_meta = False
+    layout = torch.strided
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the value is on a GPU."""
+        return self.value.is_cuda
+
+    @property
+    def data(self) -> Traced:
+        """The same value."""
+        return self
+
+    def size(self, dim: int | None = None) -> Any:
+        """As Tensor.size."""
+        return self.value.shape if dim is None else self.value.shape[dim]
+
+    def dim(self) -> int:
+        """As Tensor.dim."""
+        return self.value.dim()
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        """As Tensor.numel."""
+        return self.value.numel()
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        """Bytes of an entry in the program."""
+        return torch.empty((), dtype=self.dtype).element_size()
+
+    def is_floating_point(self) -> bool:
+        """Always."""
+        return True
+
+    def is_complex(self) -> bool:
+        """Never."""
+        return False
+
+    def is_contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
+        """As Tensor.is_contiguous."""
+        return self.value.is_contiguous(memory_format=memory_format)
+
+    def stride(self, dim: int | None = None) -> Any:
+        """As Tensor.stride."""
+        return self.value.stride() if dim is None else self.value.stride(dim)
+
+    def get_device(self) -> int:
+        """As Tensor.get_device."""
+        return self.value.get_device()
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    # What would need the numbers
+
+    def _numbers(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise self.tracer.refused(
+            "a value",
+            "the model's code reads it (if, while, float(), .item(), ...), so that control flow or constants "
+            "depend on values; compute with tensors throughout",
+        )
+
+    __bool__ = __float__ = __int__ = __index__ = __complex__ = __array__ = __contains__ = __iter__ = _numbers
+    item = tolist = numpy = __dlpack__ = data_ptr = untyped_storage = storage = _numbers
+
+    __hash__ = object.__hash__
+
+    # Methods of tensors
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(torch.Tensor, name, None)
+        if method is None or name.startswith("__"):
+            raise AttributeError(f"Traced has no attribute {name!r}")
+        if not callable(method):
+            if name in ("T", "mT"):
+                return self.tracer.call(torch.transpose, (self, -2, -1), {}) if name == "mT" else self.t()
+            raise self.tracer.refused(f"Tensor.{name}", "this attribute has no bound")
+        return lambda *args, **kwargs: self.tracer.call(method, (self, *args), kwargs)
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    method = getattr(torch.Tensor, name)
+
+    def apply(self: Traced, *args: Any) -> Any:
+        return self.tracer.call(method, (self, *args), {})
+
+    return apply
+
+
+OPERATORS = (
+    *("__add__", "__radd__", "__iadd__", "__sub__", "__rsub__", "__isub__", "__mul__", "__rmul__", "__imul__"),
+    *("__truediv__", "__itruediv__", "__rtruediv__", "__neg__", "__pos__", "__abs__", "__matmul__", "__rmatmul__"),
+    *("__getitem__", "__setitem__", "__pow__", "__rpow__", "__mod__", "__floordiv__", "__invert__"),
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__and__", "__or__", "__xor__"),
+)
+for _name in OPERATORS:
+    setattr(Traced, _name, _operator(_name))
+
+
+def all_traced(value: Any) -> Iterator[Traced]:
+    """The traced values in nested tuples, lists and dictionaries."""
+    if isinstance(value, Traced):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from all_traced(part)
+    elif isinstance(value, dict):
+        yield from all_traced(list(value.values()))

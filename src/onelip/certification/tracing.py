@@ -1,0 +1,274 @@
+"""Run a model on a batch in float64, and record what it does as a graph.
+
+The model is called as anybody calls it: its `__call__`, hooks and `forward` run. What they are given is no tensor but a
+`Traced` value, which knows its shape and nothing else. Nothing can be done to it but by calls of torch's functions,
+methods and operators, and each of these either has a proven bound or raises. So nothing happens unseen: a function
+that wants the numbers (`if x.sum() > 0`, `.item()`, compiled code) gets an error, not a wrong bound.
+
+This is `torch.fx` with two differences. Shapes are real ones, batch included, so that broadcasts are seen and code
+that asks for shapes runs; and the values are computed in the same go, in float64, so that what is certified is what
+was traced. Tensors that do not depend on the input (weights, and all that `forward` computes from them) stay in the
+type of the model: they are the numbers that the program uses, and are converted to float64 exactly where a traced
+value meets them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as module_internals
+
+import onelip
+from onelip.certification.errors import UnknownLipschitzConstant
+from onelip.certification.graph import (
+    Fact,
+    Graph,
+    Node,
+    Place,
+    exactly,
+    product_bound,
+    sum_bound,
+)
+from onelip.certification.joint import joint_lipschitz
+from onelip.certification.leaves import Leaf, Proofs
+from onelip.certification.operations import find_operation, refusal
+from onelip.certification.traced import Traced, all_traced
+from onelip.linalg.layer_bound import LayerBound, Rounding
+from onelip.linalg.proven import gamma
+from onelip.linalg.tracing import observed
+
+_PATCHING = threading.RLock()
+_TORCH, _ONELIP = (os.path.dirname(package.__file__ or "") + os.sep for package in (torch, onelip))
+
+
+class Tracer:
+    """One run of a model on one batch."""
+
+    def __init__(self, model: nn.Module, proofs: Proofs, dtype: torch.dtype, *, keep: bool = False) -> None:
+        self.model, self.proofs, self.dtype, self.keep = model, proofs, dtype, keep
+        self.nodes: list[Node] = []
+        self.batch = 0
+        self._names = {id(module): name for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
+        self._modules: list[nn.Module] = []
+
+    def run(self, x: Tensor) -> tuple[Graph, Tensor]:
+        """The graph of the model on a batch x in float64, and what it returns."""
+        self.batch = len(x)
+        start = Node(0, Place("input", "input", ""), tuple(x.shape[1:]), (), (), False, exactly)
+        self.nodes = [start]
+        start.value = x if self.keep else None
+        with torch.set_grad_enabled(self.keep), observed(), self._intercepting():
+            try:
+                output = self.model(Traced(self, start, x))
+            except (TypeError, RuntimeError, AttributeError) as error:
+                if "Traced" not in str(error):
+                    raise
+                raise self.refused("this call", f"it needs true tensors ({_first_line(error)})") from error
+        if not isinstance(output, Traced):
+            raise self.refused("the model", f"it returns {_described(output)}, which must be one tensor of the input")
+        self.check_current(output)
+        return Graph(tuple(self.nodes), output.node), output.value
+
+    # What is recorded
+
+    def add(
+        self,
+        place: Place,
+        inputs: Sequence[tuple[Traced, float]],
+        value: Tensor,
+        rounding: Rounding | None,
+        *,
+        joint: bool = False,
+        facts: tuple[Fact, ...] = (),
+        shares_memory: bool = False,
+        weighted: tuple[float, ...] | None = None,
+    ) -> Traced:
+        """A node: what it computed from which inputs, with which coefficients."""
+        if value.dim() < 1 or value.shape[0] != self.batch:
+            raise self.refused(
+                place, "it mixes the inputs of a batch or drops the batch dimension, which must stay the first one"
+            )
+        for handle, _ in inputs:
+            if rounding is not exactly and handle.node.norm is None:
+                handle.node.norm = norms_of(handle.value)
+        nodes = tuple(handle.node for handle, _ in inputs)
+        coefficients = tuple(float(coefficient) for _, coefficient in inputs)
+        node = Node(len(self.nodes), place, tuple(value.shape[1:]), nodes, coefficients, joint, rounding, facts=facts)
+        node.lipschitz = _lipschitz(node)
+        node.weighted = coefficients if weighted is None else weighted
+        if shares_memory:
+            node.storage, node.version = nodes[0].storage, nodes[0].version
+        if self.keep:
+            node.value = value
+        self.nodes.append(node)
+        return Traced(self, node, value)
+
+    def check_current(self, handle: Traced) -> None:
+        """A value that was overwritten in place through one of its views is not what the program reads."""
+        if handle.node.version != handle.node.storage.version:
+            raise self.refused(
+                handle.node.place, "its memory was overwritten in place before it was used again; use inplace=False"
+            )
+
+    def place(self, operation: str) -> Place:
+        """The innermost module that is running; its own name if it is torch's or onelip's, else the operation's."""
+        line = _users_line()
+        if not self._modules:
+            return Place(operation, operation, line)
+        module = self._modules[-1]
+        path = self._names.get(id(module), "")
+        if type(module).__module__.startswith(("torch.nn.modules.", "onelip.")):
+            return Place(path, type(module).__name__, line)
+        return Place(f"{path}.{operation}" if path else operation, operation, line)
+
+    def refused(self, where: Place | str, why: str) -> UnknownLipschitzConstant:
+        """The error for what no bound is known for."""
+        words = (self.place(where) if isinstance(where, str) else where).words()
+        return UnknownLipschitzConstant(f"the Lipschitz constant of {words} is not known: {why}")
+
+    # What is intercepted
+
+    def call(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A function, method or operator of torch with a traced value among its arguments."""
+        for handle in all_traced((arguments, keywords)):
+            self.check_current(handle)
+        operation = find_operation(function)
+        if operation is None:
+            name = getattr(function, "__name__", str(function))
+            place = self.place(name)
+            raise self.refused(place, refusal(name, place.kind))
+        with torch.set_grad_enabled(self.keep), _quiet():
+            return operation.apply(self, arguments, keywords)
+
+    def overwrite(self, handle: Traced, result: Traced) -> Traced:
+        """`handle` holds the result from now on, and every other view of its memory is stale."""
+        if result is handle:
+            return handle
+        storage = handle.node.storage
+        storage.version += 1
+        result.node.storage, result.node.version = storage, storage.version
+        handle.node, handle.value = result.node, result.value
+        return handle
+
+    def call_module(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A module that is called: a leaf is one node, all others are entered."""
+        (handle,) = arguments if len(arguments) == 1 and not keywords else (None,)
+        leaf = self.proofs.leaf(module) if isinstance(handle, Traced) and not _has_hooks(module) else None
+        self._modules.append(module)
+        try:
+            if leaf is None:
+                return _TRUE_CALL(module, *arguments, **keywords)
+            assert isinstance(handle, Traced)
+            return self._leaf_node(module, leaf, handle)
+        finally:
+            self._modules.pop()
+
+    def _leaf_node(self, module: nn.Module, leaf: Leaf, handle: Traced) -> Traced:
+        self.check_current(handle)
+        place = Place(self._names.get(id(module), ""), type(module).__name__, _users_line())
+        with torch.set_grad_enabled(self.keep), _quiet():
+            bound, scores = self.proofs.leaf_bound(leaf, handle.shape_without_batch(), place)
+            version = handle.value._version
+            value = leaf.run(handle.value)
+            if not isinstance(value, Tensor) or handle.value._version != version:
+                raise self.refused(
+                    place, "as a module with a bound of its own it must return one tensor and leave its input alone"
+                )
+        facts = () if scores is None else (scores,)
+        result = self.add_unary(place, handle, value, bound, facts=facts)
+        if self.keep:
+            result.node.run = leaf.run
+            result.node.has_parameters = next(module.parameters(), None) is not None
+        return result
+
+    def add_unary(
+        self, place: Place, handle: Traced, value: Tensor, bound: LayerBound, *, facts: tuple[Fact, ...] = ()
+    ) -> Traced:
+        """A node with one input, whose bound is that of a layer."""
+        shares = value.untyped_storage().data_ptr() == handle.value.untyped_storage().data_ptr()
+        arguments = place, [(handle, bound.lipschitz)], value, bound.rounding
+        result = self.add(*arguments, facts=facts, shares_memory=shares, weighted=(1.0,))
+        result.node.exact_offset = bound.offset
+        return result
+
+    @contextmanager
+    def _intercepting(self) -> Iterator[None]:
+        """Calls of modules come here while the model runs."""
+        tracer = self
+
+        def call(module: nn.Module, *arguments: Any, **keywords: Any) -> Any:
+            if any(handle.tracer is tracer for handle in all_traced((arguments, keywords))):
+                return tracer.call_module(module, arguments, keywords)
+            return _TRUE_CALL(module, *arguments, **keywords)
+
+        with _PATCHING:
+            nn.Module.__call__ = call
+            try:
+                yield
+            finally:
+                nn.Module.__call__ = _TRUE_CALL
+
+
+_TRUE_CALL = nn.Module.__call__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """While a proof or a leaf runs, modules are called as usual, and onelip's layers take their fast ways."""
+    intercepting = nn.Module.__call__
+    nn.Module.__call__ = _TRUE_CALL
+    try:
+        with observed(False):
+            yield
+    finally:
+        nn.Module.__call__ = intercepting
+
+
+def norms_of(value: Tensor) -> Tensor:
+    """Upper bounds of the norms of a batch's activations, on the CPU; squares below 2^-1022 may have been lost."""
+    flat = value.detach().flatten(1)
+    entries = max(1, flat.shape[1])
+    return torch.linalg.vector_norm(flat, dim=1).cpu() * (1 + gamma(entries + 8)) + entries**0.5 * 2.0**-509
+
+
+def _lipschitz(node: Node) -> float:
+    pairs = list(zip(node.inputs, node.coefficients, strict=True))
+    if len(pairs) == 1:
+        return product_bound([node.coefficients[0], node.inputs[0].lipschitz])
+    together = joint_lipschitz(pairs)
+    if node.joint:
+        return together
+    apart = sum_bound([product_bound([source.lipschitz, coefficient]) for source, coefficient in pairs])
+    # |a + b| <= sqrt(2) |(a, b)|, which is better for values that share no entries
+    return min(apart, together * sum_bound([float(len(pairs))]) ** 0.5 * (1 + 2.0**-40))
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    everywhere = module_internals._global_forward_hooks or module_internals._global_forward_pre_hooks
+    return bool(everywhere or module._forward_hooks or module._forward_pre_hooks)
+
+
+def _users_line() -> str:
+    """The nearest line of code between the call and `Tracer.run` that is neither torch's nor onelip's."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code is not Tracer.run.__code__:
+        name = frame.f_code.co_filename
+        if not name.startswith((_TORCH, _ONELIP)) and "<" not in name:
+            return f"{os.path.basename(name)} line {frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:120]
+
+
+def _described(output: Any) -> str:
+    return "a value that does not depend on it" if isinstance(output, Tensor) else f"a {type(output).__name__}"
