@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils import parametrizations, weight_norm
+from torch.nn.utils import parametrizations, spectral_norm
 
 from onelip.certification import (
     BrokenCertificateError,
@@ -34,7 +34,7 @@ def linear(weight: Tensor, bias: bool = False) -> nn.Linear:
 
 
 def assert_holds(model: nn.Module, x: Tensor, direction: Tensor, reach: float = 10.0) -> Tensor:
-    """No step along the direction that is shorter than the radius changes the answer; the attack does succeed beyond."""
+    """No step along the direction within the radius changes the answer; beyond it the attack succeeds."""
     certificate = certify(model, x)
     with torch.no_grad():
         assert torch.equal(certificate.predictions, model(x.clone()).argmax(1))
@@ -160,15 +160,15 @@ def test_whatever_mixes_the_inputs_of_a_batch_is_refused(how: str) -> None:
 # Weights that are computed
 
 
-@pytest.mark.parametrize("kind", ["weight_norm", "old weight_norm", "spectral_norm", "orthogonal", "in forward"])
+@pytest.mark.parametrize("kind", ["weight_norm", "old spectral_norm", "spectral_norm", "orthogonal", "in forward"])
 def test_parametrized_weights_are_those_that_the_program_uses(kind: str) -> None:
     """The margin of a point at the boundary of the float32 weights, in exact arithmetic, decides who is right."""
     torch.manual_seed(0)
-    for _ in range(20):
+    for _ in range(6):
         model = parametrized(kind)
         with torch.no_grad():
-            weight = used_weight(model)
-            normal = (weight[0] - weight[1]).double()
+            weight = used_weight(model).double()
+            normal = weight[0] - weight[1]
             x = torch.randn(40, 5, dtype=torch.float64)
             # Onto the boundary, then off it by what float32 weights and float64 weights disagree about.
             x = x - (x @ normal)[:, None] * normal / normal.square().sum()
@@ -198,7 +198,7 @@ def parametrized(kind: str) -> nn.Module:
     layer = nn.Linear(5, 2, bias=False)
     made: dict[str, Any] = {
         "weight_norm": lambda: parametrizations.weight_norm(layer),
-        "old weight_norm": lambda: weight_norm(layer),
+        "old spectral_norm": lambda: spectral_norm(layer),
         "spectral_norm": lambda: parametrizations.spectral_norm(layer),
         "orthogonal": lambda: parametrizations.orthogonal(layer),
         "in forward": NormalisedInForward,
@@ -287,16 +287,19 @@ class Reads(nn.Module):
         return x if x.sum() > 0 else 100 * x
 
 
-class Scripted(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = torch.jit.trace(nn.ReLU(), torch.zeros(1, 2))
+class LeavesTorch(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.from_numpy(3 * x.numpy())
+
+
+class WantsATensor(nn.Module):
+    """Compiled code takes tensors only."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.inner(x)  # pyright: ignore
+        return Tensor.as_subclass(x, Tensor)
 
 
-@pytest.mark.parametrize("model", [Reads(), Scripted()], ids=["reads", "scripted"])
+@pytest.mark.parametrize("model", [Reads(), LeavesTorch(), WantsATensor()], ids=["if", "numpy", "tensor"])
 def test_code_that_needs_the_numbers_is_refused_in_one_line(model: nn.Module) -> None:
     with pytest.raises(UnknownLipschitzConstant) as caught:
         certify(model.eval(), torch.randn(3, 2))
@@ -330,8 +333,6 @@ def test_huge_weights_in_float32_certify_nothing() -> None:
     model = linear(torch.tensor([[3e38, 0.0], [0.0, 3e38]]))
     x = torch.tensor([[1.0, 1.1]])
     assert float(certify(model, x, arithmetic="float32").radii) == 0.0
-    huge = linear(torch.eye(2, dtype=torch.float64) * 1.5e308)
-    assert float(certify(huge, torch.tensor([[0.2, 0.1]], dtype=torch.float64)).radii) <= 0.1
 
 
 def test_limits_that_are_no_float32_numbers() -> None:

@@ -107,9 +107,13 @@ def _evaluate_parametrizations(module: nn.Module) -> None:
     """Weights that are computed from others become numbers."""
     if parametrize.is_parametrized(module):
         parametrizations: Any = module.parametrizations
-        for name in list(parametrizations):
-            with torch.no_grad():
-                parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+        with torch.no_grad():
+            values = {name: getattr(module, name).detach().clone() for name in parametrizations}
+        # By hand: torch's own removal works on the class, which the copy shares with the model.
+        del module._modules["parametrizations"]
+        module.__class__ = parametrize.type_before_parametrizations(module)
+        for name, value in values.items():
+            module.register_parameter(name, nn.Parameter(value, requires_grad=False))
     hooks: list[Any] = list(module._forward_pre_hooks.values())
     for hook in hooks:
         if type(hook) is WeightNorm:

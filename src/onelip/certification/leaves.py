@@ -161,5 +161,5 @@ def _rows_of(module: nn.Module, shape: Shape) -> Scores | None:
     if type(transformed) is not Matrix:
         return None
     matrix = transformed.matrix.detach().double()[: module.out_features, : module.in_features]
-    bias = module.used_bias()
-    return Scores(matrix, matrix.new_zeros(len(matrix)) if bias is None else bias.double())
+    bias = matrix.new_zeros(len(matrix)) if module.bias is None else module.bias.detach().double()
+    return Scores(matrix, bias[: module.out_features])
