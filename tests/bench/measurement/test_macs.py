@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from onelip.bench.measurement import MacCounter, Workload, count_layer, count_macs, count_network
-from onelip.bench.measurement.macs import UncountedOperatorError
-from onelip.bench.measurement.meta import without_memory
+from onelip.bench.measurement import Measurement, measure
+from onelip.bench.measurement.macs import MacCounter, NetworkMacs, UncountedOperatorError, count_layer, count_macs
+from onelip.bench.measurement.meta_tensors import without_memory
+from onelip.bench.runs import NetworkSpec
 from onelip.layers import create_conv
 from onelip.layers.spectral_conv import FREQUENCY_SHARE, WHOLE_SHARE, spectral_operations
 from onelip.linalg.fourier import multiply_frequencies
@@ -153,8 +155,14 @@ def test_meta_tensors_give_the_same_counts() -> None:
             assert count_layer(create_conv(method, 6, 6, 3), torch.rand(2, 6, 8, 8)) == real
 
 
+def _count(method: str, batch_size: int, **size: Any) -> NetworkMacs:
+    metrics = measure(Measurement("macs", NetworkSpec(method=method, **size), batch_size))
+    assert metrics.pop("fits")
+    return NetworkMacs(**metrics)
+
+
 def test_plain_network() -> None:
-    plain, reference = (count_network(Workload(method, batch_size=4)) for method in ("standard", "reference"))
+    plain, reference = (_count(method, 4) for method in ("standard", "reference"))
     # 26 convolutions and the linear layer, from the widths 16, 16 ... 256 on 32, 32 ... 2 pixels
     blocks = [(16 * 2**i, 32 // 2**i) for i in range(4)]
     others = 32 * 32 * 16**2 + 5 * 256**2 * 4 + 512**2
@@ -174,7 +182,7 @@ def test_plain_network() -> None:
 
 
 def test_cached_inference_does_no_parameter_transformation() -> None:
-    counts = count_network(Workload("oni", batch_size=2))
+    counts = _count("oni", 2, width=4)
     assert counts.inference == counts.input
     # The backward pass of the polar factor is cheaper than its iteration, that of a product twice as costly.
     assert counts.training_step > counts.parameters + 2.5 * counts.input

@@ -1,84 +1,27 @@
-"""The account of live tensors against hand calculation, and the prediction against the account."""
+"""Memory of training and inference by hand calculation, and the prediction against the account of a real run."""
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from onelip.bench.measurement import LiveTensors, MemoryUse, ReferenceConvNet, Workload, predict_memory, smallest_card
-from onelip.bench.measurement import memory as memory_module
-from onelip.bench.measurement.memory import CARD_OVERHEAD, GIB, account, available_memory, measure_memory
-from onelip.bench.measurement.meta import NotPredictableError, without_memory
-from onelip.errors import InvalidInputError
+from onelip.bench.measurement import ReferenceConvNet, memory
+from onelip.bench.measurement.memory import measure_memory
+from onelip.bench.measurement.meta_tensors import NotPredictableError, without_memory
 from onelip.layers import list_methods
 from onelip.models import ConvNet
 
 METHODS = [method.key for method in list_methods()]
 
 
-def test_a_storage_counts_while_it_lives() -> None:
-    with LiveTensors() as live:
-        a = torch.zeros(1000)
-        assert live.current == 4000
-        b = a + a
-        assert live.current == 8000
-        del a
-        assert live.current == 4000
-        del b
-        assert live.current == 0
-        assert live.peak == 8000
-
-
-def test_views_and_in_place_writes_count_nothing() -> None:
-    with LiveTensors() as live:
-        a = torch.zeros(10, 100, dtype=torch.float64)
-        views = [a.T, a[3:], a.reshape(-1), a.add_(1)]
-        assert live.current == live.peak == 8000
-        del a
-        assert live.current == 8000, "the views keep the storage"
-        views.clear()
-        assert live.current == 0
-
-
-def test_earlier_tensors_count_when_added_or_used() -> None:
-    added, used, unknown = torch.zeros(10), torch.zeros(20), torch.zeros(40)
-    with LiveTensors() as live:
-        live.add([added, added[2:], [used[:3]]])
-        assert live.current == 40 + 80
-        torch.sum(unknown)
-        assert live.current == 40 + 80 + 160
-
-
-def test_autograd_keeps_what_it_saves() -> None:
-    with LiveTensors() as live:
-        x = torch.ones(1000, requires_grad=True)
-        y = x.exp()  # saves its result
-        z = y * 2  # saves nothing but the number
-        del y
-        assert live.current == 3 * 4000
-        z.sum().backward()
-        del z
-        assert live.current == 2 * 4000, "x and its gradient"
-
-
-def test_reset_peak_starts_from_the_present() -> None:
-    with LiveTensors() as live:
-        a = torch.zeros(1000)
-        del a
-        kept = torch.zeros(10)
-        live.reset_peak()
-        assert live.peak == 40 == kept.untyped_storage().nbytes()
-
-
 def test_training_of_a_linear_layer_by_hand() -> None:
     n, b = 64, 8
     model = nn.Linear(n, n, bias=False)
     x, labels = torch.zeros(b, n), torch.zeros(b, dtype=torch.long)
-    use = account(model, x, labels)
+    use = measure_memory(model, x, labels)
     weight, activations = 4 * n * n, 4 * n * b
     assert use.parameters == weight
     # weight, gradient, momentum, and no temporary as large as the weight
@@ -92,10 +35,10 @@ def _small_network(method: str) -> tuple[nn.Module, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_prediction_agrees_with_the_account(method: str) -> None:
-    real = account(*_small_network(method))
+def test_prediction_agrees_with_a_real_run(method: str) -> None:
+    real = measure_memory(*_small_network(method))
     with without_memory():
-        predicted = account(*_small_network(method))
+        predicted = measure_memory(*_small_network(method))
     assert predicted.parameters == real.parameters
     assert predicted.training == pytest.approx(real.training, rel=0.01)
     assert predicted.inference == pytest.approx(real.inference, rel=0.01)
@@ -113,17 +56,19 @@ def test_prediction_leaves_nothing_behind_that_breaks_real_layers() -> None:
 
 def test_prediction_of_the_reference_is_exact() -> None:
     def network() -> Any:
-        return ReferenceConvNet("XS", width=4), torch.rand(2, 3, 32, 32), torch.randint(10, (2,))
+        return ReferenceConvNet(4), torch.rand(2, 3, 32, 32), torch.randint(10, (2,))
 
-    real = account(*network())
+    real = measure_memory(*network())
     with without_memory():
-        assert account(*network()) == real
+        assert measure_memory(*network()) == real
 
 
 def test_predicting_the_largest_network_allocates_nothing() -> None:
-    use = predict_memory(Workload("standard", "L"))
-    assert use.parameters == 4 * sum(p.numel() for p in ConvNet("standard", "L", 10, device="meta").parameters())
-    assert use.training > 1.5 * GIB
+    with without_memory():
+        model = ReferenceConvNet(128)
+        use = measure_memory(model, torch.rand(256, 3, 32, 32), torch.randint(10, (256,)))
+    assert use.parameters == 4 * sum(p.numel() for p in model.parameters())
+    assert use.training > 1.5 * 2**30
     assert use.parameters * 3 < use.training
 
 
@@ -134,44 +79,21 @@ def test_operators_that_need_values_are_named() -> None:
 
 def test_training_memory_is_affine_in_the_batch_size() -> None:
     def training(batch: int) -> int:
-        return predict_memory(Workload("standard", "XS", batch_size=batch)).training
+        with without_memory():
+            model = ReferenceConvNet(4)
+            return measure_memory(model, torch.rand(batch, 3, 32, 32), torch.randint(10, (batch,))).training
 
     low, middle, high = training(512), training(1024), training(2048)
     assert high - middle == pytest.approx(2 * (middle - low), rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("needed", "card"),
-    [(0, 8), (7 * GIB, 8), (7 * GIB + 1, 12), (23 * GIB, 24), (39 * GIB + 1, 80), (79 * GIB, 80), (79 * GIB + 1, None)],
-)
-def test_smallest_card_leaves_room_for_the_overhead(needed: int, card: int | None) -> None:
-    assert CARD_OVERHEAD == GIB
-    assert smallest_card(needed) == card
-
-
 def test_cuda_uses_the_peak_of_the_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    peaks = iter([900, 500])
-
-    def build(workload: Workload, device: torch.device) -> nn.Module:
-        return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
-
-    monkeypatch.setattr(memory_module, "build_network", build)
-    monkeypatch.setattr(memory_module, "random_batch", lambda *_: (torch.zeros(2, 3, 32, 32), torch.tensor([0, 1])))
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 100)
+    """What others have allocated is left out; network and batch, which are there already, count."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 10))
+    x, labels = torch.zeros(2, 3, 2, 2), torch.tensor([0, 1])
+    own, calls, peaks = 4 * 130 + 4 * 24 + 8 * 2, list[str](), iter([9000, 5000])
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 100 + own)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: calls.append("reset"))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: calls.append("peak") or next(peaks))
-    use = measure_memory(Workload("standard"), torch.device("cuda"))
+    assert memory._on_cuda(model, x, labels) == (8900, 4900)
     assert calls == ["reset", "peak", "reset", "peak"]
-    assert use == MemoryUse(4 * (3 * 32 * 32 * 10 + 10), 800, 400)
-
-
-def test_available_memory_is_positive_and_finite() -> None:
-    gc.collect()
-    assert 2**20 < available_memory() < 2**50
-
-
-def test_workloads_refuse_unknown_names() -> None:
-    for arguments in ({"size": "XXL"}, {"dataset": "mnist"}, {"batch_size": 0}):
-        with pytest.raises(InvalidInputError):
-            Workload("aol", **arguments)  # pyright: ignore[reportArgumentType]

@@ -166,7 +166,7 @@ def _part(text: str) -> tuple[int, int]:
 def _print_plan(session: StudySession, jobs: Sequence[Job], console: Console) -> None:
     from rich.console import Console as RichConsole
 
-    from onelip.bench.measurement.memory import GIB, available_memory
+    from onelip.bench.measurement.memory_limits import GIB, available_memory
     from onelip.bench.study.costs import predicted_bytes
     from onelip.bench.study.jobs import JobStatus
     from onelip.bench.study.progress import short_duration

@@ -1,10 +1,11 @@
-"""`onelip measure time|memory|macs`: what networks cost, relative to plain convolutions."""
+"""`onelip measure time|memory|macs|certify`: what networks and certificates cost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -12,98 +13,206 @@ from onelip.bench.cli import CommandInfo
 from onelip.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from onelip.bench.measurement import Job, Outcome, Rounds
-    from onelip.bench.measurement.campaign import Quantity
+    from onelip.bench.measurement import Measurement, Outcome, Quantity, Rounds
 
 
 @dataclass(frozen=True)
-class Combinations:
+class Networks:
     """Which networks are measured: every method in every size on the images of every data set."""
 
     methods: tuple[str, ...] = ()
-    """Keys of methods, such as aol lot soc; all methods if none is given."""
+    """Keys of methods, such as aol lot soc, or of layers of other packages, such as orthogonium:aoc; all methods if
+    none is given."""
+    peers: bool = False
+    """Add all layers of orthogonium and deel-torchlip (time and memory only; needs the extra onelip[peers])."""
     sizes: tuple[Literal["XS", "S", "M", "L"], ...] | None = None
     """Sizes of the paper's ConvNet; XS if nothing is said."""
     width: int | None = None
     """Channels after the first layer, instead of --sizes."""
-    datasets: tuple[str, ...] = ("cifar10", "tiny-imagenet")
+    datasets: tuple[str, ...] = ("cifar10",)
     """Data sets; only the shapes of their images matter, nothing is downloaded."""
+    kernel_size: int = 3
+    """Height and width of the kernels."""
     batch_size: int = 256
     """Images per batch."""
     runs_dir: Path = Path("runs")
-    """Folder for the records. A combination that has one (for this code and hardware) is not measured again."""
+    """Folder for the records. What has one, for this code and hardware, is not measured again."""
+    again: bool = False
+    """Measure anew what has a record."""
+    json: bool = False
+    """Print JSON, one entry per network with all figures, instead of tables."""
 
-    def measure(
-        self, quantity: Quantity, device: str = "cpu", predicted: bool = False, rounds: Rounds | None = None
-    ) -> int:
-        """Measure all combinations, with a progress bar, and print the table; 1 if one of them failed."""
-        from onelip.bench.measurement.tables import print_outcomes
-
-        jobs = self._jobs(quantity, device, predicted, rounds)
-        outcomes = _run(jobs, self.runs_dir)
-        print_outcomes(quantity, outcomes, self.runs_dir)
-        return 1 if any(outcome.failure for outcome in outcomes) else 0
-
-    def _jobs(self, quantity: Quantity, device: str, predicted: bool, rounds: Rounds | None) -> list[Job]:
-        from onelip.bench.measurement import REFERENCE, Job, Workload
-        from onelip.layers import get_method, list_methods
+    def measurements(self, quantity: Quantity, **options: Any) -> list[Measurement]:
+        """All combinations; `options` are those of `Measurement`."""
+        from onelip.bench.measurement import REFERENCE, Measurement
+        from onelip.bench.runs import NetworkSpec
 
         if self.sizes == () or not self.datasets:
             raise InvalidInputError("name at least one size and one data set")
         if self.sizes is not None and self.width is not None:
             raise InvalidInputError("pass either --sizes or --width, not both")
-        keys = [get_method(name).key for name in self.methods] or [method.key for method in list_methods()]
         # A timing holds the reference's time already; elsewhere the reference is a row of its own.
-        rows = keys if quantity == "time" else [REFERENCE, *keys]
-        return [
-            Job(quantity, Workload(method, size, dataset, self.batch_size, self.width), device, predicted, rounds)
+        methods = self._methods(quantity)
+        rows = [REFERENCE, *methods] if quantity in ("memory", "macs") else methods
+        specs = [
+            NetworkSpec(method=method, size=size, width=self.width, dataset=dataset, kernel_size=self.kernel_size)
             for dataset in dict.fromkeys(self.datasets)
             for size in dict.fromkeys(self.sizes or (None,))
             for method in dict.fromkeys(rows)
         ]
+        return [Measurement(quantity, spec, self.batch_size, **options) for spec in specs]
+
+    def _methods(self, quantity: Quantity) -> list[str]:
+        from onelip.bench.measurement.peers import PEERS, peer_versions
+        from onelip.layers import list_methods
+
+        ours = [method.key for method in list_methods()]
+        names = [name.lower() for name in self.methods]
+        if unknown := [name for name in names if name not in ours and name not in PEERS]:
+            raise InvalidInputError(f"there is no method {unknown[0]!r}, use some of {', '.join([*ours, *PEERS])}")
+        chosen = [*(names or ours), *(PEERS if self.peers else ())]
+        if any(name in PEERS for name in chosen):
+            if quantity not in ("time", "memory"):
+                raise InvalidInputError(f"{quantity} is known of onelip's own layers, not of {', '.join(PEERS)}")
+            peer_versions()  # says what is missing before anything is measured
+        return chosen
+
+    def run(self, measurements: Sequence[Measurement]) -> list[Outcome]:
+        """Measure one after the other, with a progress bar."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        from onelip.bench.measurement import run_measurement
+
+        outcomes: list[Outcome] = []
+        columns = (TextColumn("{task.description:30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("", total=len(measurements))
+            for measurement in measurements:
+                progress.update(bar, description=measurement.network.label)
+                outcomes.append(run_measurement(measurement, self.runs_dir, self.again))
+                progress.advance(bar)
+        return outcomes
+
+    def show(self, outcomes: Sequence[Outcome], budget: str | None = None) -> int:
+        """Print tables or JSON; 1 if something failed."""
+        from onelip.bench.measurement.outcome_tables import print_outcomes
+        from onelip.bench.runs import dump_json
+
+        if self.json:
+            print(dump_json([outcome.as_dict() for outcome in outcomes]))
+        else:
+            print_outcomes(outcomes, self.runs_dir, budget)
+        return 1 if any(outcome.failure for outcome in outcomes) else 0
 
 
 @dataclass(frozen=True)
-class Time:
-    """Time a training step and inference with cached parameter transformations, in turns with the reference.
+class Repetitions:
+    """How often times are taken, and where."""
 
-    The reference is the same network with plain convolutions. Medians over rounds are reported; on a CPU the
-    rounds go on until the ratio is known to 2 % or --seconds have passed, on CUDA there are 100 batches.
-    """
-
-    combinations: Combinations
     seconds: float | None = None
-    """Limit for the training steps, and again for the forward passes, of each network on a CPU: by default 60. At
-    least seven rounds are measured in any case."""
+    """Limit for each of the timings of a network on a CPU, 60 by default. At least 7 rounds are timed."""
+    rounds: int | None = None
+    """Time so many rounds, no more and no fewer. Fewer than 6 have no confidence interval."""
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto is cuda where there is one."""
 
-    def run(self) -> int:
-        """Measure and print."""
+    def options(self) -> dict[str, Any]:
+        """Device and rounds; the usual ones are None, so that their records stay the same."""
         device = usable_device(self.device)
-        return self.combinations.measure("time", device, rounds=self._rounds(device))
+        return {"device": device, "rounds": self._rounds(device)}
 
     def _rounds(self, device: str) -> Rounds | None:
-        """None for the usual ones, so that their records stay the same."""
         import torch
 
         from onelip.bench.measurement.throughput import default_rounds
 
-        if self.seconds is None:
-            return None
-        check_seconds(self.seconds)
-        return replace(default_rounds(torch.device(device)), seconds=self.seconds)
+        usual = default_rounds(torch.device(device))
+        if self.seconds is not None and self.rounds is not None:
+            raise InvalidInputError("pass either --seconds or --rounds, not both")
+        if self.rounds is not None:
+            if self.rounds < 1:
+                raise InvalidInputError(f"--rounds must be at least 1, not {self.rounds}")
+            return replace(usual, warm_up=1, least=self.rounds, most=self.rounds)
+        if self.seconds is not None:
+            if not 0 < self.seconds < float("inf"):
+                raise InvalidInputError(f"--seconds must be a positive number, not {self.seconds}")
+            return replace(usual, seconds=self.seconds)
+        return None
+
+
+@dataclass(frozen=True)
+class Time:
+    """Time a training step, and inference with cached parameter transformations.
+
+    Each round times the network and the same network with plain convolutions, one right after the other; the ratio is
+    the median over rounds. On a CPU the rounds go on until it is known to 2 % or --seconds have passed, on CUDA there
+    are 100 batches.
+
+    Example: onelip measure time --methods aol lot --peers --figure costs.svg
+    """
+
+    networks: Networks
+    repetitions: Repetitions
+    budget: str | None = None
+    """Print the epochs that fit in this training time, such as 2h or 30m, instead of the time of an epoch."""
+    figure: Path | None = None
+    """Draw the ratios of time, and of predicted memory, into this file (png, svg or pdf)."""
+
+    def run(self) -> int:
+        """Measure, print and draw."""
+        from onelip.bench.measurement.ratio_figure import check_format
+        from onelip.bench.runs.durations import parse_duration
+
+        measurements = self.networks.measurements("time", **self.repetitions.options())
+        if self.budget is not None:
+            parse_duration(self.budget)
+        if self.figure is not None:
+            check_format(self.figure)
+            if len({(m.network.size_name, m.network.dataset) for m in measurements}) > 1:
+                raise InvalidInputError("--figure shows one size on one data set")
+        outcomes = self.networks.run(measurements)
+        if self.figure is not None:
+            self._draw(outcomes, self.figure)
+        return self.networks.show(outcomes, self.budget)
+
+    def _draw(self, outcomes: Sequence[Outcome], path: Path) -> None:
+        from onelip.bench.measurement import PREDICTED, REFERENCE, Measurement
+        from onelip.bench.measurement.peers import PEERS
+        from onelip.bench.measurement.ratio_figure import save_ratios
+
+        def memory(method: str) -> float:
+            # Layers of other packages look at values, which predictions do not have.
+            device = "cpu" if method in PEERS else PREDICTED
+            network = replace(outcomes[0].measurement.network, method=method)
+            [outcome] = self.networks.run([Measurement("memory", network, self.networks.batch_size, device)])
+            return outcome.metrics["training"] if outcome.fits else float("nan")
+
+        plain = memory(REFERENCE)
+        ratios = {
+            outcome.measurement.network.method: {
+                "training step": outcome.metrics["training"]["ratio"]["median"],
+                "inference": outcome.metrics["inference"]["ratio"]["median"],
+                "training memory": memory(outcome.measurement.network.method) / plain,
+            }
+            for outcome in outcomes
+            if outcome.fits
+        }
+        first = outcomes[0].measurement
+        where = f"{first.network.dataset}, batch {first.batch_size}, {first.config()['hardware']}"
+        save_ratios(ratios, f"ConvNet {first.network.size_name}, {where}", path)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak memory of training (parameters, gradients, momentum, activations, temporaries) and of inference.
+    """Peak memory of training and of inference.
 
-    On CUDA it is the allocator's peak, on a CPU the exact sum of all live tensors. With --predict the same sum is
-    taken on tensors without data: it takes seconds for networks of any size and no memory.
+    Counted are parameters, gradients, momentum, activations and temporaries: on CUDA the allocator's peak, on a CPU the
+    exact sum of all live tensors. With --predict the same sum is taken on tensors without data: that takes seconds for
+    networks of any size, and no memory.
     """
 
-    combinations: Combinations
+    networks: Networks
     predict: bool = False
     """Predict instead of running the networks."""
     device: str = "auto"
@@ -111,43 +220,61 @@ class Memory:
 
     def run(self) -> int:
         """Measure or predict, and print."""
-        device = "cpu" if self.predict else usable_device(self.device)
-        return self.combinations.measure("memory", device, self.predict)
+        from onelip.bench.measurement import PREDICTED
+
+        device = PREDICTED if self.predict else usable_device(self.device)
+        return self.networks.show(self.networks.run(self.networks.measurements("memory", device=device)))
 
 
 @dataclass(frozen=True)
 class Macs:
-    """Count multiply-accumulates of one batch: parameter and input transformation apart, and a training step.
+    """Count the multiply-accumulates of one batch.
 
-    They are counted on tensors without data, so no device is needed.
+    Parameter and input transformation are counted apart, then a whole training step, on tensors without data: no
+    device is needed.
     """
 
-    combinations: Combinations
+    networks: Networks
 
     def run(self) -> int:
         """Count and print."""
-        return self.combinations.measure("macs")
+        return self.networks.show(self.networks.run(self.networks.measurements("macs")))
+
+
+@dataclass(frozen=True)
+class Certify:
+    """Time the certificates of a batch, and the bounds of the network.
+
+    The certificates are timed in turns with the plain float64 pass of the same network. The bounds behind them are
+    proven once per network; for their time alone, in large networks: --batch-size 1 --rounds 1.
+    """
+
+    networks: Networks
+    repetitions: Repetitions
+    arithmetic: Literal["float64", "float32"] = "float64"
+    """Which program the certificates speak of."""
+
+    def run(self) -> int:
+        """Measure and print."""
+        options = self.repetitions.options()
+        measurements = self.networks.measurements("certify", arithmetic=self.arithmetic, **options)
+        return self.networks.show(self.networks.run(measurements))
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure time, memory or operation counts of networks, relative to plain convolutions."""
+    """Measure the time, the memory, the operations or the certificates of networks."""
 
     quantity: (
         Annotated[Time, tyro.conf.subcommand("time")]
         | Annotated[Memory, tyro.conf.subcommand("memory")]
         | Annotated[Macs, tyro.conf.subcommand("macs")]
+        | Annotated[Certify, tyro.conf.subcommand("certify")]
     )
 
     def run(self) -> int:
         """Do what was asked for."""
         return self.quantity.run()
-
-
-def check_seconds(seconds: float) -> None:
-    """Refuse what is no limit for a time."""
-    if not 0 < seconds < float("inf"):
-        raise InvalidInputError(f"--seconds must be a positive number, not {seconds}")
 
 
 def usable_device(name: str) -> str:
@@ -163,24 +290,6 @@ def usable_device(name: str) -> str:
     if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
         raise InvalidInputError(f"the device {name!r} cannot be used here, use cpu or auto")
     return name
-
-
-def _run(jobs: list[Job], runs_dir: Path) -> list[Outcome]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from onelip.bench.measurement import run_job
-
-    outcomes: list[Outcome] = []
-    columns = (TextColumn("{task.description:30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("", total=len(jobs))
-        for job in jobs:
-            work = job.workload
-            progress.update(bar, description=f"{work.dataset} {work.size_name} {work.method}")
-            outcomes.append(run_job(job, runs_dir))
-            progress.advance(bar)
-    return outcomes
 
 
 COMMAND = CommandInfo("measure", Measure)

@@ -57,7 +57,7 @@ def _counted_theory() -> Theory:
     from dataclasses import asdict
 
     from onelip.bench.measurement import count_layer_costs
-    from onelip.bench.measurement.theory import COSTS, LayerShape, costs_in_use, pretty, theory_table
+    from onelip.bench.measurement.complexity import COSTS, LayerShape, costs_in_use, pretty, theory_table
     from onelip.bench.report.cost_tables import Theory, TheoryLine
 
     shape = LayerShape()

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-
 from onelip.bench.cli import CommandInfo
 
 if TYPE_CHECKING:
     from onelip.bench.measurement import CountedCosts
-    from onelip.bench.measurement.theory import LayerShape, TheoryRow
+    from onelip.bench.measurement.complexity import LayerShape, TheoryRow
 
     Rows = list[tuple[TheoryRow, CountedCosts | None]]
 
@@ -50,7 +48,7 @@ class Theory:
 
     def run(self) -> int:
         """Print the table."""
-        from onelip.bench.measurement.theory import LayerShape
+        from onelip.bench.measurement.complexity import LayerShape
 
         shape = LayerShape(self.b, self.s, self.c, self.k, self.t)
         rows = _rows(shape, self.counted)
@@ -61,7 +59,7 @@ class Theory:
 def _rows(shape: LayerShape, counted: bool) -> Rows:
     """Rows of the table, with the counted figures on the row that describes what onelip runs."""
     from onelip.bench.measurement import count_layer_costs
-    from onelip.bench.measurement.theory import costs_in_use, theory_table
+    from onelip.bench.measurement.complexity import costs_in_use, theory_table
 
     rows: Rows = []
     for row in theory_table():
@@ -84,77 +82,47 @@ def _print_json(shape: LayerShape, rows: Rows) -> None:
 def _print_tables(shape: LayerShape, rows: Rows, counted: bool) -> None:
     from rich.console import Console
 
+    from onelip.bench.measurement.complexity import pretty
+    from onelip.bench.measurement.outcome_tables import simple_table
     from onelip.layers.spectral_conv import FREQUENCY_SHARE, WHOLE_SHARE
     from onelip.linalg.fourier import LARGEST_WHOLE
 
-    console = Console()
-    described = [row for row, _ in rows]
-    console.print(_operations(described))
+    console = Console(highlight=False)
+    costs = [(row.method, row.source, row.costs) for row, _ in rows]
+    what = [(method, by, cost.input_operations, cost.parameter_operations) for method, by, cost in costs]
+    table = simple_table(("method", "by", "of the input", "of the parameters"), (), what, "What is computed")
+    for column in table.columns[2:]:
+        column.no_wrap = False
+    console.print(table)
     console.print(
         f"By frequency: where that takes less than {WHOLE_SHARE} of the products on images up to "
         f"{LARGEST_WHOLE} x {LARGEST_WHOLE}, {FREQUENCY_SHARE} on larger ones. Costs are of CONV.\n"
     )
     for part in ("input", "parameter"):
-        console.print(_symbols(part, described))
+        names = (f"{part}_macs", f"{part}_memory")
+        symbols = [(method, by, *(pretty(getattr(cost, name)) for name in names)) for method, by, cost in costs]
+        title = f"{part.capitalize()} transformation"
+        console.print(simple_table(("method", "by", "MACs", "memory"), (), symbols, title))
     console.print("C = b s² c² k², M = b s² c, P = c² k²: products, input and kernel of a plain convolution.\n")
     console.print(f"For b={shape.b} s={shape.s} c={shape.c} k={shape.k} t={shape.t}:\n")
     for part in ("input", "parameter"):
-        console.print(_values(part, shape, rows, counted))
+        numbers = ("MACs", "counted", "memory", "counted") if counted else ("MACs", "memory")
+        values = [_values(row, count, part, shape, counted) for row, count in rows]
+        console.print(simple_table(("method", "by"), numbers, values, f"{part.capitalize()} transformation"))
     if any(count and count.by_frequency for _, count in rows):
         console.print("* counted by frequency: for this shape cheaper than the convolution of the formula.")
 
 
-def _operations(rows: list[TheoryRow]) -> Any:
-    from rich.table import Table
+def _values(row: TheoryRow, count: CountedCosts | None, part: str, shape: LayerShape, counted: bool) -> list[str]:
+    from onelip.bench.measurement.outcome_tables import short_number
 
-    table = Table(title="What is computed", title_justify="left", box=SIMPLE_HEAD)
-    for name in ("method", "by", "of the input", "of the parameters"):
-        table.add_column(name, no_wrap=name in ("method", "by"))
-    for row in rows:
-        table.add_row(row.method, row.source, row.costs.input_operations, row.costs.parameter_operations)
-    return table
-
-
-def _symbols(part: str, rows: list[TheoryRow]) -> Any:
-    from rich.table import Table
-
-    from onelip.bench.measurement.theory import pretty
-
-    table = Table(title=f"{part.capitalize()} transformation", title_justify="left", box=SIMPLE_HEAD)
-    for name in ("method", "by", "MACs", "memory"):
-        table.add_column(name, no_wrap=True)
-    for row in rows:
-        macs, memory = (pretty(getattr(row.costs, f"{part}_{what}")) for what in ("macs", "memory"))
-        table.add_row(row.method, row.source, macs, memory)
-    return table
-
-
-def _values(part: str, shape: LayerShape, rows: Rows, counted: bool) -> Any:
-    from rich.table import Table
-
-    from onelip.bench.measurement.tables import short_number
-
-    table = Table(title=f"{part.capitalize()} transformation", title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("method")
-    table.add_column("by")
-    for what in ("MACs", "memory"):
-        table.add_column(what, justify="right")
+    cells = [row.method, row.source]
+    for name in (f"{part}_macs", f"{part}_memory"):
+        cells.append(short_number(row.at(shape)[name]))
         if counted:
-            table.add_column("counted", justify="right")
-    for row, count in rows:
-        cells = [row.method, row.source]
-        for what in (f"{part}_macs", f"{part}_memory"):
-            cells.append(short_number(row.at(shape)[what]))
-            if counted:
-                cells.append(_counted_cell(count, what) if count else "")
-        table.add_row(*cells)
-    return table
-
-
-def _counted_cell(count: CountedCosts, what: str) -> str:
-    from onelip.bench.measurement.tables import short_number
-
-    return short_number(getattr(count, what)) + (" *" if count.by_frequency else "")
+            mark = " *" if count and count.by_frequency else ""
+            cells.append(short_number(getattr(count, name)) + mark if count else "")
+    return cells
 
 
 COMMAND = CommandInfo("theory", Theory)

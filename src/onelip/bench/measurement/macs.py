@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from onelip.bench.measurement.formulas import FLOPS_PER_MAC, FORMULAS, needs_formula
-from onelip.bench.measurement.meta import without_memory
-from onelip.bench.measurement.workload import Workload, build_network, random_batch, training_step
+from onelip.bench.measurement.networks import training_step
+from onelip.bench.measurement.operator_macs import FLOPS_PER_MAC, FORMULAS, needs_formula
 from onelip.errors import OnelipError
 from onelip.layers.base import LipschitzLayer
 
@@ -82,17 +81,14 @@ def count_layer(layer: LipschitzLayer, x: Tensor) -> LayerMacs:
     return LayerMacs(of_parameters.total, count_macs(lambda: layer.apply_to(x, transformed)))
 
 
-def count_network(workload: Workload) -> NetworkMacs:
-    """Count a whole network on meta tensors."""
-    with without_memory():
-        model = build_network(workload)
-        x, labels = random_batch(workload)
-        layers = _count_layers(model, x)
-        step = count_macs(training_step(model, x, labels))
-        model.eval()
-        with torch.no_grad():
-            model(x)  # fills the caches
-            inference = count_macs(lambda: model(x))
+def count_network(model: nn.Module, x: Tensor, labels: Tensor) -> NetworkMacs:
+    """Count a whole network, which ends in evaluation mode."""
+    layers = _count_layers(model, x)
+    step = count_macs(training_step(model, x, labels))
+    model.eval()
+    with torch.no_grad():
+        model(x)  # fills the caches
+        inference = count_macs(lambda: model(x))
     return NetworkMacs(layers.parameters, layers.input, step, inference)
 
 

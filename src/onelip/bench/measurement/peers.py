@@ -1,9 +1,8 @@
 """Layers of other packages in the paper's ConvNet, to be timed beside ours (extra `peers`).
 
 Everything around the layers is onelip's own network, so that two timings differ by the layers alone. Each layer has the
-options and the padding mode that its package chooses by default, and "same" geometry. For inference the
-parametrisations are replaced by the tensors they compute, which is what both packages recommend; what a layer computes
-outside of torch's parametrisations (Cayley all of it, SLL's linear layer its scaling) it computes in every pass.
+options and the padding mode that its package chooses by default, and "same" geometry. What a layer computes outside of
+torch's parametrisations (Cayley all of it, SLL's linear layer its scaling) it computes in every pass of inference too.
 
 Left out are orthogonium's older SOC and BCOP: they ask for a CUDA device when they are built.
 """
@@ -12,15 +11,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
 from torch import nn
-from torch.nn.utils import parametrize
 
-from onelip.bench.measurement import Workload
-from onelip.bench.measurement.workload import build_network
 from onelip.errors import InvalidInputError
 from onelip.layers import LipschitzConv2d, LipschitzLinear
 
@@ -34,15 +30,6 @@ class PeerLayers:
 
     conv: Callable[[int, int], nn.Module]
     linear: Callable[[int], nn.Module]
-
-
-@dataclass(frozen=True)
-class Peer:
-    """One kind of layer of another package; `load` imports the package."""
-
-    key: str
-    package: str
-    load: Callable[[], PeerLayers]
 
 
 def _aoc() -> PeerLayers:
@@ -103,16 +90,19 @@ def _frobenius() -> PeerLayers:
     )
 
 
-PEERS = (
-    Peer("orthogonium-aoc", "orthogonium", _aoc),
-    Peer("orthogonium-aol", "orthogonium", _aol),
-    Peer("orthogonium-cayley", "orthogonium", _cayley),
-    Peer("orthogonium-sll", "orthogonium", _sll),
-    Peer("orthogonium-soc", "orthogonium", _soc),
-    Peer("torchlip-frobenius", "deel-torchlip", _frobenius),
-    Peer("torchlip-spectral", "deel-torchlip", _spectral),
-)
-"""All layers that run on a CPU. AOC is orthogonium's BCOP; its SOC promises a Lipschitz constant of 1.08 only."""
+PEERS: dict[str, Callable[[], PeerLayers]] = {
+    "orthogonium:aoc": _aoc,
+    "orthogonium:aol": _aol,
+    "orthogonium:cayley": _cayley,
+    "orthogonium:sll": _sll,
+    "orthogonium:soc": _soc,
+    "torchlip:frobenius": _frobenius,
+    "torchlip:spectral": _spectral,
+}
+"""All layers that run on a CPU, by the name that takes the place of a method; a call imports the package.
+
+AOC is orthogonium's BCOP; its SOC promises a Lipschitz constant of 1.08 only.
+"""
 
 
 def peer_versions() -> dict[str, str]:
@@ -123,31 +113,17 @@ def peer_versions() -> dict[str, str]:
         raise InvalidInputError(f"{error.name} is not installed: peers need `pip install 'onelip[peers]'`") from None
 
 
-def build_peer_network(peer: Peer, workload: Workload) -> nn.Module:
-    """The ConvNet of a workload with all layers replaced by the peer's, in training mode."""
-    layers = peer.load()
-    model = build_network(replace(workload, method="standard"))
+def replace_layers(model: nn.Module, layers: PeerLayers) -> nn.Module:
+    """Put the peer's layers in the place of all of onelip's, which are square in the paper's network."""
     for path, module in list(model.named_modules()):
         if isinstance(module, LipschitzConv2d):
-            _replace(model, path, layers.conv(module.in_channels, module.kernel_size[0]))
+            replacement = layers.conv(module.in_channels, module.kernel_size[0])
         elif isinstance(module, LipschitzLinear):
-            _replace(model, path, layers.linear(module.in_features))
-    return model.train()
-
-
-def for_inference(model: nn.Module) -> nn.Module:
-    """The same module in evaluation mode, with parametrised tensors replaced by their present values."""
-    for module in list(model.eval().modules()):
-        if parametrize.is_parametrized(module):
-            parametrizations: Any = module.parametrizations
-            for name in list(parametrizations):
-                parametrize.remove_parametrizations(module, name)
+            replacement = layers.linear(module.in_features)
+        else:
+            continue
+        model.set_submodule(path, replacement)
     return model
-
-
-def _replace(model: nn.Module, path: str, module: nn.Module) -> None:
-    parent, _, name = path.rpartition(".")
-    setattr(model.get_submodule(parent), name, module)
 
 
 def _import(name: str) -> Any:

@@ -10,9 +10,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from onelip.errors import InvalidInputError
-from onelip.protocol import WIDTHS
-
 _CONVOLUTIONS_PER_BLOCK = 5
 
 
@@ -46,25 +43,18 @@ class ReferenceConvNet(nn.Module):
     """The paper's ConvNet with plain convolutions.
 
     Args:
-        size: "XS", "S", "M" or "L".
+        width: channels after the first layer, the paper's w: 16, 32, 64, 128 for XS to L on 32 x 32 images.
         num_classes: number of logits.
-        input_size: 32, or 64 for one more block at half the width (the paper's Tiny ImageNet network).
-        width: replaces the width that belongs to `size` and `input_size`, for small test networks.
+        input_size: side of the images, a power of two; each block halves it.
+        kernel_size: of all convolutions but the first and those of the last block, which are 1 x 1.
     """
 
-    def __init__(
-        self, size: str = "XS", num_classes: int = 10, input_size: int = 32, *, width: int | None = None
-    ) -> None:
+    def __init__(self, width: int, num_classes: int = 10, input_size: int = 32, kernel_size: int = 3) -> None:
         super().__init__()
-        if size not in WIDTHS or input_size not in (32, 64):
-            raise InvalidInputError(
-                f"the reference has the sizes {', '.join(WIDTHS)} for images of 32 or 64, not {size} for {input_size}"
-            )
-        blocks = 5 if input_size == 32 else 6
-        width = width or WIDTHS[size] * 32 // input_size
+        blocks = input_size.bit_length() - 1
         self.width, self.num_classes = width, num_classes
         self.stem = nn.Sequential(nn.Conv2d(width, width, 1, padding="same"), PlainMaxMin())
-        self.blocks = nn.Sequential(*(_Downsize(width * 2**i, 1 if i == blocks - 1 else 3) for i in range(blocks)))
+        self.blocks = nn.Sequential(*(_Downsize(width * 2**i, 1 if i == blocks - 1 else kernel_size) for i in range(blocks)))
         features = width * 2**blocks
         self.head = nn.Linear(features, features)
 

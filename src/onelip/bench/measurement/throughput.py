@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from onelip.bench.measurement.statistics import Summary, summarise
-from onelip.bench.measurement.workload import Workload, build_network, leave_start, random_batch, training_step
+from onelip.bench.measurement.medians import Summary, summarise
+from onelip.bench.measurement.networks import for_inference, leave_start, training_step
 
 Action = Callable[[], object]
 
@@ -71,7 +71,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Timings of training and cached inference for one workload."""
+    """Timings of training and cached inference; an epoch includes its last, partial batch."""
 
     training: Timing
     inference: Timing
@@ -99,62 +99,36 @@ def compare(action: Action, reference: Action, clock: Clock, rounds: Rounds) -> 
     ours: list[float] = []
     theirs: list[float] = []
     start = clock.now()
-    while len(ours) < rounds.most:
+    while True:
         order = [(action, ours), (reference, theirs)]
         for timed, samples in order if len(ours) % 2 == 0 else order[::-1]:
             samples.append(time_batches(timed, clock, rounds.batches))
-        if len(ours) >= rounds.least and _is_enough(ours, theirs, clock.now() - start, rounds):
-            break
-    return _timing(ours, theirs)
+        ratio = summarise([own / other for own, other in zip(ours, theirs, strict=True)])
+        is_enough = clock.now() - start >= rounds.seconds or ratio.relative_error <= rounds.tolerance
+        if len(ours) >= rounds.most or (len(ours) >= rounds.least and is_enough):
+            return Timing(summarise(ours), summarise(theirs), ratio)
 
 
-def _is_enough(ours: list[float], theirs: list[float], elapsed: float, rounds: Rounds) -> bool:
-    return elapsed >= rounds.seconds or _timing(ours, theirs).ratio.relative_error <= rounds.tolerance
+def measure_throughput(
+    model: nn.Module, reference: nn.Module, x: Tensor, labels: Tensor, rounds: Rounds, images_per_epoch: int
+) -> Throughput:
+    """Time training steps of two networks, then their forward passes.
 
-
-def _timing(ours: list[float], theirs: list[float]) -> Timing:
-    ratios = [own / other for own, other in zip(ours, theirs, strict=True)]
-    return Timing(summarise(ours), summarise(theirs), summarise(ratios))
-
-
-def measure_throughput(workload: Workload, device: torch.device, rounds: Rounds | None = None) -> Throughput:
-    """Time one network against the reference on the same shapes."""
-    networks = build_network(workload, device), build_network(workload.reference, device)
-    training, inference = compare_networks(*networks, random_batch(workload, device), rounds or default_rounds(device))
-    batch, images = workload.batch_size, workload.data.train_size
+    The weights are moved from their start first. The warm-up fills the caches of the parameter transformations.
+    """
+    clock, batch = device_clock(x.device), len(x)
+    leave_start(model)
+    leave_start(reference)
+    training = compare(training_step(model, x, labels), training_step(reference, x, labels), clock, rounds)
+    model.zero_grad()
+    reference.zero_grad()
+    passes = [torch.no_grad()(functools.partial(for_inference(network), x)) for network in (model, reference)]
+    inference = compare(*passes, clock, rounds)
+    gc.collect()  # networks with cycles of references would otherwise stay beside the next ones
     return Throughput(
         training=training,
         inference=inference,
         images_per_second_training=batch / training.seconds.median,
         images_per_second_inference=batch / inference.seconds.median,
-        seconds_per_epoch=math.ceil(images / batch) * training.seconds.median,
+        seconds_per_epoch=math.ceil(images_per_epoch / batch) * training.seconds.median,
     )
-
-
-def compare_networks(
-    model: nn.Module,
-    reference: nn.Module,
-    batch: tuple[Tensor, Tensor],
-    rounds: Rounds,
-    for_inference: Callable[[nn.Module], nn.Module] = nn.Module.eval,
-) -> tuple[Timing, Timing]:
-    """Time training steps of two networks, then forward passes of what `for_inference` makes of the first.
-
-    The weights are moved from their start first. The warm-up fills the caches of the parameter transformations.
-    """
-    leave_start(model)
-    leave_start(reference)
-    x, labels = batch
-    clock = device_clock(x.device)
-    steps = training_step(model, x, labels), training_step(reference, x, labels)
-    training = compare(*steps, clock, rounds)
-    del steps  # with the momentum
-    model.zero_grad()
-    reference.zero_grad()
-    inference = compare(_inference(for_inference(model), x), _inference(reference.eval(), x), clock, rounds)
-    gc.collect()  # networks with cycles of references would otherwise stay beside the next ones
-    return training, inference
-
-
-def _inference(model: nn.Module, x: Tensor) -> Action:
-    return torch.no_grad()(functools.partial(model, x))

@@ -12,15 +12,14 @@ for residual layers), and their parameter part s^2 c^2 k^2 operations and s^2 c^
 
 from __future__ import annotations
 
-import ast
-import operator
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Literal
 
+import sympy  # comes with torch
+
 from onelip.errors import InvalidInputError
-from onelip.layers import list_methods
+from onelip.layers import get_method, list_methods
 from onelip.layers.info import Complexity
 
 Source = Literal["published", "onelip"]
@@ -40,9 +39,9 @@ class LayerShape:
     t: int = 10
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if getattr(self, field.name) < 1:
-                raise InvalidInputError(f"{field.name} must be a positive number, not {getattr(self, field.name)}")
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise InvalidInputError(f"{name} must be a positive number, not {value}")
 
 
 @dataclass(frozen=True)
@@ -71,44 +70,18 @@ def theory_table() -> list[TheoryRow]:
 
 def costs_in_use(method: str) -> TheoryRow:
     """The row that describes what onelip runs for a method: its own algorithm, or the published one."""
-    rows = [row for row in theory_table() if row.method == method]
-    if not rows:
-        raise InvalidInputError(f"there is no method {method!r}, use one of {', '.join(_keys())}")
-    return rows[-1]
-
-
-def _keys() -> list[str]:
-    return [method.key for method in list_methods()]
-
-
-_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
+    key = get_method(method).key
+    return [row for row in theory_table() if row.method == key][-1]
 
 
 def evaluate(expression: str, shape: LayerShape) -> float:
     """Value of an expression such as "b*s**2*c/2" for a layer; anything but arithmetic in b, s, c, k, t is refused."""
-
-    def value(node: ast.expr) -> float:
-        match node:
-            case ast.Constant(value=int() | float() as number):
-                return number
-            case ast.Name(id=name) if name in {field.name for field in fields(LayerShape)}:
-                return getattr(shape, name)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](value(left), value(right))
-            case _:
-                raise InvalidInputError(f"the cost {expression!r} is not an expression in b, s, c, k, t")
-
+    sizes = asdict(shape)
     try:
-        body = ast.parse(expression, mode="eval").body
-    except SyntaxError:
-        raise InvalidInputError(f"the cost {expression!r} is not an expression in b, s, c, k, t") from None
-    return value(body)
+        formula = sympy.sympify(expression, {name: sympy.Symbol(name) for name in sizes})
+        return float(formula.subs(sizes))
+    except (sympy.SympifyError, AttributeError, TypeError) as error:
+        raise InvalidInputError(f"the cost {expression!r} is not an expression in b, s, c, k, t") from error
 
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -121,12 +94,9 @@ def pretty(expression: str) -> str:
     """The expression as one reads it: "5*c**2*k**2" becomes "5 P", "c**3*k**4" "c³ k⁴", and "0" a dash."""
     if expression == "0":
         return "-"
-    terms = " + ".join(_abbreviated(term) for term in expression.split(" + "))
-    return re.sub(r"\*\*(\d+)", lambda match: match[1].translate(_SUPERSCRIPTS), terms).replace("*", " ")
-
-
-def _abbreviated(term: str) -> str:
+    terms = expression.split(" + ")
     for long, short in _ABBREVIATIONS.items():
-        if match := re.fullmatch(rf"(\d+\*)?{re.escape(long)}((?!\*\*|\d).*)", term):
-            return f"{match[1] or ''}{short}{match[2]}"
-    return term
+        pattern = re.compile(rf"(\d+\*)?{re.escape(long)}((?!\*\*|\d).*)")
+        terms = [pattern.sub(rf"\g<1>{short}\g<2>", term) if pattern.fullmatch(term) else term for term in terms]
+    text = re.sub(r"\*\*(\d+)", lambda match: match[1].translate(_SUPERSCRIPTS), " + ".join(terms))
+    return text.replace("*", " ")

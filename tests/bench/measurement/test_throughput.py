@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from itertools import product
+import itertools
 
 import pytest
 import torch
+from torch import nn
 
-from onelip.bench.measurement import Clock, Rounds, Workload, compare, measure_throughput
-from onelip.bench.measurement.statistics import interval_rank, summarise
-from onelip.bench.measurement.throughput import default_rounds, device_clock, time_batches
+from onelip.bench.measurement import throughput
+from onelip.bench.measurement.throughput import (
+    Clock,
+    Rounds,
+    compare,
+    default_rounds,
+    device_clock,
+    measure_throughput,
+    time_batches,
+)
 
 
 class Machine:
@@ -86,34 +93,32 @@ def test_cuda_measures_a_hundred_batches_and_synchronises(monkeypatch: pytest.Mo
     assert devices == [torch.device("cuda:1")] * 2
 
 
-def test_interval_covers_the_median_with_95_percent() -> None:
-    """Against the definition: enumerate on which side of the median each sample falls."""
-    for count in range(1, 13):
-        rank = interval_rank(count)
-        sides = list(product((0, 1), repeat=count))
+class Spy(nn.Module):
+    """Keeps for each pass its mode and whether gradients are recorded."""
 
-        def misses(r: int) -> float:
-            return sum(sum(s) <= r or sum(s) >= count - r for s in sides) / len(sides)  # noqa: B023
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 3)
+        self.passes: list[tuple[bool, bool]] = []
 
-        if rank is None:
-            assert misses(0) > 0.05
-        else:
-            assert misses(rank) <= 0.05 < misses(rank + 1)
-    assert interval_rank(5) is None
-    assert interval_rank(6) == 0
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes.append((self.training, torch.is_grad_enabled()))
+        return self.linear(x.flatten(1))
 
 
-def test_summary() -> None:
-    summary = summarise([5.0, 1.0, 4.0, 2.0, 3.0, 6.0, 7.0])
-    assert (summary.median, summary.low, summary.high, summary.count) == (4.0, 1.0, 7.0, 7)
-    assert (summary.lower_quartile, summary.upper_quartile) == (2.5, 5.5)
-    assert summary.relative_error == 0.75
-    assert summarise([2.0]).relative_error == math.inf
-
-
-def test_throughput_of_a_real_network_is_consistent() -> None:
-    workload = Workload("aol", batch_size=8)
-    result = measure_throughput(workload, torch.device("cpu"), Rounds(warm_up=1, least=2, most=2))
-    assert result.training.seconds.count == result.inference.ratio.count == 2
-    assert result.images_per_second_training == pytest.approx(8 / result.training.seconds.median)
-    assert result.seconds_per_epoch == pytest.approx(6250 * result.training.seconds.median)
+def test_training_steps_update_and_inference_is_an_evaluation_without_gradients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr(throughput, "device_clock", lambda device: Clock(now=lambda: float(next(seconds))))
+    model, plain = Spy(), Spy()
+    start = model.linear.weight.detach().clone()
+    x, labels = torch.rand(8, 3, 2, 2), torch.zeros(8, dtype=torch.long)
+    result = measure_throughput(model, plain, x, labels, Rounds(warm_up=1, least=2, most=2), images_per_epoch=50_000)
+    assert model.passes == plain.passes == [(True, True)] * 3 + [(False, False)] * 3
+    assert not torch.equal(model.linear.weight, start)
+    assert model.linear.weight.grad is None
+    assert result.training.ratio.count == result.inference.ratio.count == 2
+    assert result.training.seconds.median == result.inference.seconds.median == 1.0, "a look at the clock takes 1 s"
+    assert result.images_per_second_training == result.images_per_second_inference == 8
+    assert result.seconds_per_epoch == 6250

@@ -1,0 +1,89 @@
+"""The networks that are measured, one batch for them, and one step of their training.
+
+A network is named by a `NetworkSpec`. Its method is one of onelip's, "reference" for the plain network of all ratios, or
+the layers of another package, such as orthogonium:aoc (`peers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from onelip.bench.measurement.peers import PEERS, replace_layers
+from onelip.bench.measurement.reference import ReferenceConvNet
+from onelip.models import ConvNet
+from onelip.protocol import REFERENCE
+
+if TYPE_CHECKING:  # runs know much more than networks, none of which changes what is measured
+    from onelip.bench.runs import NetworkSpec
+    from onelip.models.config import ConvNetConfig
+
+_NOISE = 0.02
+_LEARNING_RATE = 1e-4  # has no influence on time or memory; small, so that random labels never lead to overflow
+
+
+def build_network(network: NetworkSpec, device: torch.device | None = None) -> nn.Module:
+    """The network in training mode."""
+    config = convnet_config(network)
+    if network.method == REFERENCE:
+        model = ReferenceConvNet(config.channels, config.num_classes, config.input_size, config.kernel_size)
+    else:
+        model = ConvNet.from_config(config)
+        if network.method in PEERS:
+            replace_layers(model, PEERS[network.method]())
+    return (model if device is None else model.to(device)).train()
+
+
+def convnet_config(network: NetworkSpec) -> ConvNetConfig:
+    """The network as its class wants it; refuses what no network has. Peers replace the layers of a plain network."""
+    return replace(network, method=REFERENCE).config if network.method in PEERS else network.config
+
+
+def random_batch(
+    network: NetworkSpec, batch_size: int, device: torch.device | None = None
+) -> tuple[Tensor, Tensor]:
+    """Images in [0, 1] and labels, of the shapes of the data set."""
+    data = network.data
+    x = torch.rand(batch_size, data.channels, data.image_size, data.image_size, device=device)
+    return x, torch.randint(data.num_classes, (batch_size,), device=device)
+
+
+@torch.no_grad()
+def leave_start(network: nn.Module) -> None:
+    """Move every weight a little, as the first steps of a training do.
+
+    Close to a start as the identity many numbers are zero or denormal. Processors are up to five times slower with the
+    latter, which says nothing about training: there they are gone after a few steps.
+    """
+    for parameter in network.parameters():
+        parameter.add_(_NOISE * torch.randn_like(parameter))
+
+
+def training_step(model: nn.Module, x: Tensor, labels: Tensor) -> Callable[[], None]:
+    """Forward pass, backward pass and update by SGD with momentum 0.9, as one call."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=_LEARNING_RATE, momentum=0.9)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        F.cross_entropy(model(x), labels).backward()
+        optimiser.step()
+
+    return step
+
+
+def for_inference(model: nn.Module) -> nn.Module:
+    """The same module in evaluation mode, with torch's parametrisations replaced by the tensors they compute.
+
+    Onelip's layers keep their transformed parameters by themselves; the peers recommend this replacement.
+    """
+    for module in list(model.eval().modules()):
+        if parametrize.is_parametrized(module):
+            for name in list(module.parametrizations):  # pyright: ignore[reportArgumentType, reportCallIssue]
+                parametrize.remove_parametrizations(module, name)
+    return model

@@ -1,0 +1,61 @@
+"""The networks that are measured, and what a step and a pass of inference do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import spectral_norm
+
+from onelip.bench.measurement import REFERENCE, ReferenceConvNet
+from onelip.bench.measurement.networks import build_network, for_inference, leave_start, random_batch, training_step
+from onelip.bench.runs import NetworkSpec
+from onelip.models import ConvNet
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_reference_and_network_have_the_same_shapes() -> None:
+    for options in ({"width": 4}, {"width": 4, "kernel_size": 5}, {"size": "XS", "dataset": "tiny-imagenet"}):
+        plain, reference = (build_network(NetworkSpec(method=m, **options)) for m in ("standard", REFERENCE))
+        assert isinstance(plain, ConvNet)
+        assert isinstance(reference, ReferenceConvNet)
+        assert _parameters(plain) == _parameters(reference)
+    x, labels = random_batch(NetworkSpec(method="aol", width=4, dataset="tiny-imagenet"), 2)
+    assert reference(x).shape == plain(x).shape == (2, 200)
+    assert labels.shape == (2,)
+
+
+def test_a_step_updates_and_starts_from_fresh_gradients() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    step = training_step(model, torch.rand(4, 3, 2, 2), torch.tensor([0, 1, 2, 0]))
+    weight = model[1].weight
+    start = weight.detach().clone()
+    step()
+    first = weight.grad.clone()
+    assert not torch.equal(weight, start)
+    step()
+    assert torch.allclose(weight.grad, first, rtol=1e-2), "of one batch, not of two"
+
+
+def test_no_weight_stays_at_its_start() -> None:
+    model = nn.Linear(3, 3)
+    nn.init.eye_(model.weight)
+    leave_start(model)
+    assert model.weight.count_nonzero() == 9
+
+
+def test_inference_has_the_values_of_the_parametrised_network() -> None:
+    torch.manual_seed(0)
+    make: Callable[..., Any] = spectral_norm
+    model, x = nn.Sequential(make(nn.Linear(4, 4)), nn.ReLU(), make(nn.Linear(4, 4))), torch.rand(2, 4)
+    expected = model.eval()(x)
+    ready = for_inference(model)
+    assert not ready.training
+    assert not any(parametrize.is_parametrized(module) for module in ready.modules())
+    assert torch.equal(ready(x), expected)
