@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from onelip.bench.measurement import Timing, Workload
-from onelip.bench.measurement.throughput import compare_networks, default_rounds
-from onelip.bench.measurement.workload import build_network, random_batch
+from onelip.bench.measurement import Rounds
+from onelip.bench.measurement.networks import build_network, random_batch
+from onelip.bench.measurement.throughput import Throughput, measure_throughput
 from onelip.bench.runs import NetworkSpec, RunSpec
 from onelip.bench.training import train
 from onelip.bench.training.evaluation import evaluate_run
@@ -40,11 +39,11 @@ class InBfloat16(nn.Module):
             return self.network(x).float()
 
 
-def measure_times(method: str, batch: int, seconds: float) -> tuple[Timing, Timing]:
+def measure_times(method: str, batch: int, seconds: float) -> Throughput:
     """Training and inference, bfloat16 over float32."""
-    workload, device = Workload(method, batch_size=batch), torch.device("cpu")
-    networks = InBfloat16(build_network(workload)), build_network(workload)
-    return compare_networks(*networks, random_batch(workload), replace(default_rounds(device), seconds=seconds))
+    network = NetworkSpec(method=method)
+    models = InBfloat16(build_network(network)), build_network(network)
+    return measure_throughput(*models, *random_batch(network, batch), Rounds(seconds=seconds), network.data.train_size)
 
 
 def measure_accuracy(method: str, precision: str, epochs: int, runs: Path) -> tuple[float, float]:
@@ -74,7 +73,8 @@ def main() -> None:
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     with tempfile.TemporaryDirectory() as folder:
         for method in options.methods:
-            cells = [f"{time.ratio.median:.2f}" for time in measure_times(method, options.batch, options.seconds)]
+            times = measure_times(method, options.batch, options.seconds)
+            cells = [f"{timing.ratio.median:.2f}" for timing in (times.training, times.inference)]
             if options.epochs:
                 found = [measure_accuracy(method, p, options.epochs, Path(folder)) for p in ("float32", "bfloat16")]
                 cells += [f"{result[which]:.1f}" for which in (0, 1) for result in found]

@@ -135,7 +135,7 @@ def add_memory(runs: Path, *, sizes: Sequence[str] = ("XS", "S"), dataset: str =
                 "inference": int(base * ratio**0.3 / 10),
                 "smallest_card_gib": 8,
             }
-            finish(runs, "measure", _workload("memory", method, size, dataset) | {"predicted": True}, metrics)
+            finish(runs, "measure", _workload("memory", method, size, dataset) | {"device": "meta"}, metrics)
 
 
 def add_macs(runs: Path, *, sizes: Sequence[str] = ("XS",), dataset: str = "cifar10-mini") -> None:

@@ -16,6 +16,9 @@ WIDTHS = {"XS": 16, "S": 32, "M": 64, "L": 128}
 
 SIZES = tuple(WIDTHS)
 
+REFERENCE = "reference"
+"""In the place of a method: the plain network that all costs are compared with."""
+
 AugmentationName = Literal["none", "crop-flip", "randaugment"]
 
 

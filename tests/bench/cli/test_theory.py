@@ -23,6 +23,8 @@ def test_command_prints_tables_and_json(capsys: pytest.CaptureFixture[str], monk
     rows = json.loads(capsys.readouterr().out)["rows"]
     standard = next(row for row in rows if row["method"] == "standard")
     assert standard["values"]["input_macs"] == standard["counted"]["input_macs"] == 2 * 64 * 64 * 9
-    assert sorted(row["method"] for row in rows if "counted" in row) == [m.key for m in list_methods()], "one row of each method"
+    assert sorted(row["method"] for row in rows if "counted" in row) == [m.key for m in list_methods()], (
+        "one row of each method"
+    )
     assert run(["theory", "--c", "-1"]) == 2
     assert run(["theory", "--k", "2", "--counted"]) == 2

@@ -12,8 +12,7 @@ import torch
 from onelip.bench.measurement import PREDICTED, Measurement, Rounds, measure, measurements, run_measurement
 from onelip.bench.measurement.memory import MemoryUse
 from onelip.bench.measurement.memory_limits import GIB
-from onelip.bench.runs import RunStatus, read_record
-from onelip.bench.runs import NetworkSpec
+from onelip.bench.runs import NetworkSpec, RunStatus, read_record
 from onelip.errors import InvalidInputError
 
 NETWORK = NetworkSpec(method="standard", width=4)
@@ -48,9 +47,7 @@ def test_a_finished_measurement_is_read_not_repeated(tmp_path: Path, calls: list
     assert len(calls) == 2
 
 
-def test_other_code_is_another_measurement(
-    tmp_path: Path, calls: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_code_is_another_measurement(tmp_path: Path, calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     run_measurement(PREDICTION, tmp_path)
     monkeypatch.setattr(measurements, "fingerprint", lambda quantity, method: "other")
     assert run_measurement(PREDICTION, tmp_path).is_new
@@ -134,7 +131,7 @@ def test_the_same_network_and_images_are_measured_each_time(monkeypatch: pytest.
 
 
 def test_the_width_of_a_size_costs_what_the_size_costs() -> None:
-    named, given = (NetworkSpec(method="reference", **size) for size in ({"size": "XS"}, {"width": 16}))
+    named, given = NetworkSpec(method="reference", size="XS"), NetworkSpec(method="reference", width=16)
     assert measure(replace(PREDICTION, network=named)) == measure(replace(PREDICTION, network=given))
 
 

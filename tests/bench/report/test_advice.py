@@ -21,7 +21,7 @@ from synthetic_study import (
 )
 
 from onelip.bench.cli import run as run_cli
-from onelip.bench.measurement import Workload, count_network, predict_memory
+from onelip.bench.measurement import PREDICTED, Measurement, measure
 from onelip.bench.published import published_results
 from onelip.bench.report.advice import (
     GIB,
@@ -37,6 +37,7 @@ from onelip.bench.report.advice import (
 from onelip.bench.report.candidates import measured_candidates, published_candidates
 from onelip.bench.report.cost_table import cost_rows, predicted_costs, write_cost_table
 from onelip.bench.report.evidence import read_evidence
+from onelip.bench.runs import NetworkSpec
 from onelip.errors import InvalidInputError
 
 CANDIDATE = Candidate(
@@ -159,8 +160,10 @@ def test_networks_of_another_width_have_no_predicted_costs(tmp_path: Path) -> No
 def test_the_shipped_costs_are_still_those_of_the_code(method: str) -> None:
     """If this fails, layers have changed: make the table anew, as the docstring of cost_table.py says."""
     row = predicted_costs()[method, "XS", 32]
-    assert row.training_bytes == pytest.approx(predict_memory(Workload(method)).training, rel=0.1)
-    ratio = count_network(Workload(method)).inference / count_network(Workload("reference")).inference
+    use = measure(Measurement("memory", NetworkSpec(method=method), device=PREDICTED))
+    assert row.training_bytes == pytest.approx(use["training"], rel=0.1)
+    ours, plain = (measure(Measurement("macs", NetworkSpec(method=key))) for key in (method, "reference"))
+    ratio = ours["inference"] / plain["inference"]
     assert row.inference_operations_ratio == pytest.approx(ratio, rel=0.1)
 
 

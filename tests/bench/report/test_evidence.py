@@ -138,8 +138,8 @@ def test_memory_measured_on_a_gpu_comes_before_a_prediction(tmp_path: Path) -> N
     add_memory(tmp_path, sizes=("XS",))
     config = {"quantity": "memory", "network": network("aol", dataset="cifar10-mini"), "batch_size": 256}
     metrics = {"fits": True, "parameters": 1, "training": 77, "inference": 7}
-    finish(tmp_path, "measure", config | {"predicted": False, "device": "cuda"}, metrics)
-    finish(tmp_path, "measure", config | {"predicted": False, "device": "cpu"}, metrics | {"training": 99})
+    finish(tmp_path, "measure", config | {"device": "cuda"}, metrics)
+    finish(tmp_path, "measure", config | {"device": "cpu"}, metrics | {"training": 99})
     rows = {row.key.method: row for row in main_memory(read_evidence(tmp_path))}
     assert (rows["aol"].training, rows["aol"].source) == (77, "measured on cuda")
     assert rows["lot"].source == "predicted"

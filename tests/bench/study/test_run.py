@@ -310,6 +310,6 @@ def test_short_measurements_in_a_study(tmp_path: Path, monkeypatch: pytest.Monke
 
     # What does not fit is a result, not a failure.
     remove_run(tmp_path / "runs" / chosen[-1].name)
-    monkeypatch.setattr("onelip.bench.measurement.campaign.available_memory", lambda device: 1000)
+    monkeypatch.setattr("onelip.bench.measurement.measurements.available_memory", lambda device: 1000)
     states = Worker(chosen, tmp_path, Circumstances(), _Silent()).work()
     assert states[chosen[-1].name].result.startswith("does not fit: needs ")

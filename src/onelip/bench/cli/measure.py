@@ -90,7 +90,7 @@ class Networks:
             bar = progress.add_task("", total=len(measurements))
             for measurement in measurements:
                 progress.update(bar, description=measurement.network.label)
-                outcomes.append(run_measurement(measurement, self.runs_dir, self.again))
+                outcomes.append(run_measurement(measurement, self.runs_dir, again=self.again))
                 progress.advance(bar)
         return outcomes
 

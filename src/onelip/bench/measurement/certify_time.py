@@ -46,4 +46,6 @@ def measure_certify(model: nn.Module, x: Tensor, rounds: Rounds, arithmetic: Ari
         for part in images.double().split(256):  # as the certificates
             double(part)
 
-    return CertifyTime(compare(lambda: certifier(images), forward, clock, rounds), bounds, processor, certifier.lipschitz)
+    return CertifyTime(
+        compare(lambda: certifier(images), forward, clock, rounds), bounds, processor, certifier.lipschitz
+    )

@@ -78,9 +78,9 @@ def evaluate(expression: str, shape: LayerShape) -> float:
     """Value of an expression such as "b*s**2*c/2" for a layer; anything but arithmetic in b, s, c, k, t is refused."""
     sizes = asdict(shape)
     try:
-        formula = sympy.sympify(expression, {name: sympy.Symbol(name) for name in sizes})
+        formula = sympy.parse_expr(expression, {name: sympy.Symbol(name) for name in sizes})
         return float(formula.subs(sizes))
-    except (sympy.SympifyError, AttributeError, TypeError) as error:
+    except (SyntaxError, AttributeError, TypeError) as error:
         raise InvalidInputError(f"the cost {expression!r} is not an expression in b, s, c, k, t") from error
 
 

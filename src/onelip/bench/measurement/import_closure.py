@@ -92,7 +92,9 @@ def _parse_imports(source: str, folder: str) -> list[_Import]:
     found: list[_Import] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [_Import(alias.name, None, alias.asname or alias.name, id(node) in for_types) for alias in node.names]
+            found += [
+                _Import(alias.name, None, alias.asname or alias.name, id(node) in for_types) for alias in node.names
+            ]
         elif isinstance(node, ast.ImportFrom):
             above = folder.split(".")[: folder.count(".") + 2 - node.level] if node.level else []
             origin = ".".join([*above, *([node.module] if node.module else [])])

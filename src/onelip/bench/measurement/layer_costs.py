@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from onelip.bench.measurement.complexity import LayerShape
 from onelip.bench.measurement.live_tensors import LiveTensors
 from onelip.bench.measurement.macs import count_layer
 from onelip.bench.measurement.meta_tensors import without_memory
-from onelip.bench.measurement.complexity import LayerShape
 from onelip.errors import InvalidInputError
 from onelip.layers import create_conv
 from onelip.layers.shapes import LipschitzConv2d

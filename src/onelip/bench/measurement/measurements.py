@@ -128,9 +128,14 @@ def hardware(device: str) -> str | None:
     return f"{facts['cpu']}, {facts['torch_threads']} threads"
 
 
-def run_measurement(measurement: Measurement, runs_dir: Path, again: bool = False) -> Outcome:
-    """Measure, or read the record unless `again`; an error is an outcome too, so that other measurements go on."""
-    with start_run(runs_dir, "measure", measurement.config()) as run:
+def run_measurement(
+    measurement: Measurement, runs_dir: Path, *, again: bool = False, job: str | None = None
+) -> Outcome:
+    """Measure, or read the record unless `again`; an error is an outcome too, so that other measurements go on.
+
+    `job` is the name of the study's job that this is, for the record.
+    """
+    with start_run(runs_dir, "measure", measurement.config(), job=job) as run:
         if run.record.status is RunStatus.FINISHED and not again and not _may_fit_now(measurement, run.record.metrics):
             return Outcome(measurement, run.record.metrics, None, False, run.folder)
         start = time.monotonic()

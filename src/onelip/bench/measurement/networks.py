@@ -1,7 +1,7 @@
 """The networks that are measured, one batch for them, and one step of their training.
 
-A network is named by a `NetworkSpec`. Its method is one of onelip's, "reference" for the plain network of all ratios, or
-the layers of another package, such as orthogonium:aoc (`peers`).
+A network is named by a `NetworkSpec`. Its method is one of onelip's, "reference" for the plain network of all ratios,
+or the layers of another package, such as orthogonium:aoc (`peers`).
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ def convnet_config(network: NetworkSpec) -> ConvNetConfig:
     return replace(network, method=REFERENCE).config if network.method in PEERS else network.config
 
 
-def random_batch(
-    network: NetworkSpec, batch_size: int, device: torch.device | None = None
-) -> tuple[Tensor, Tensor]:
+def random_batch(network: NetworkSpec, batch_size: int, device: torch.device | None = None) -> tuple[Tensor, Tensor]:
     """Images in [0, 1] and labels, of the shapes of the data set."""
     data = network.data
     x = torch.rand(batch_size, data.channels, data.image_size, data.image_size, device=device)

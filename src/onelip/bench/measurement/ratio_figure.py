@@ -31,14 +31,16 @@ def check_format(path: Path) -> None:
 def draw_ratios(ratios: Ratios, title: str) -> Figure:
     """Grouped bars, the cheapest training step first; names of other packages' layers are grey."""
     import pandas as pd
+    from matplotlib.container import BarContainer
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(max(_LEAST_WIDTH, _INCHES_PER_NETWORK * len(ratios)), 3.8), layout="constrained")
     axes = figure.subplots()
-    table = pd.DataFrame.from_dict(ratios, orient="index")
+    table = pd.DataFrame.from_dict(dict(ratios), orient="index")
     if len(table):
         table.sort_values(by=table.columns[0]).plot.bar(ax=axes, color=_COLOURS, width=0.85)
         for bars in axes.containers:
+            assert isinstance(bars, BarContainer)
             axes.bar_label(bars, fmt="%.2f", rotation=90, fontsize=6, padding=3)
         axes.legend(frameon=False, ncols=2, loc="upper left", fontsize=8)
     axes.axhline(1, color="0.35", linewidth=0.8, zorder=0)

@@ -54,7 +54,9 @@ class ReferenceConvNet(nn.Module):
         blocks = input_size.bit_length() - 1
         self.width, self.num_classes = width, num_classes
         self.stem = nn.Sequential(nn.Conv2d(width, width, 1, padding="same"), PlainMaxMin())
-        self.blocks = nn.Sequential(*(_Downsize(width * 2**i, 1 if i == blocks - 1 else kernel_size) for i in range(blocks)))
+        self.blocks = nn.Sequential(
+            *(_Downsize(width * 2**i, 1 if i == blocks - 1 else kernel_size) for i in range(blocks))
+        )
         features = width * 2**blocks
         self.head = nn.Linear(features, features)
 

@@ -122,8 +122,9 @@ def measure_throughput(
     training = compare(training_step(model, x, labels), training_step(reference, x, labels), clock, rounds)
     model.zero_grad()
     reference.zero_grad()
-    passes = [torch.no_grad()(functools.partial(for_inference(network), x)) for network in (model, reference)]
-    inference = compare(*passes, clock, rounds)
+    with torch.no_grad():
+        passes = functools.partial(for_inference(model), x), functools.partial(for_inference(reference), x)
+        inference = compare(*passes, clock, rounds)
     gc.collect()  # networks with cycles of references would otherwise stay beside the next ones
     return Throughput(
         training=training,

@@ -2,8 +2,8 @@
 
 They let the advisor say what fits a card before anything was measured. The file is made from records, never by hand:
 
-    onelip measure memory --predict --sizes XS S M L --runs-dir /tmp/predicted
-    onelip measure macs --sizes XS S M L --runs-dir /tmp/predicted
+    onelip measure memory --predict --sizes XS S M L --datasets cifar10 tiny-imagenet --runs-dir /tmp/predicted
+    onelip measure macs --sizes XS S M L --datasets cifar10 tiny-imagenet --runs-dir /tmp/predicted
     python -m onelip.bench.report.cost_table /tmp/predicted
 """
 

@@ -183,7 +183,7 @@ def _interval(summary: dict[str, float]) -> tuple[float, float, float]:
 
 def _memory_row(run: StoredRun) -> MemoryRow:
     config, metrics = run.record.config, run.record.metrics
-    source = "predicted" if config.get("predicted") else f"measured on {config.get('device', 'a device')}"
+    source = "predicted" if config["device"] == "meta" else f"measured on {config['device']}"
     return MemoryRow(_cost_key(run), source, metrics["parameters"], metrics["training"], metrics["inference"])
 
 

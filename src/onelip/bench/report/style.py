@@ -11,8 +11,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from onelip.bench.runs import REFERENCE
-from onelip.protocol import SIZES
+from onelip.protocol import REFERENCE, SIZES
 
 BASELINES = ("standard", REFERENCE)
 """Networks without a guarantee."""

@@ -5,7 +5,7 @@ from onelip.bench.runs.checkpoint import CHECKPOINT_FILE, Checkpoint, load_check
 from onelip.bench.runs.reading import read_record
 from onelip.bench.runs.recipes import RECIPES, Recipe
 from onelip.bench.runs.record import RECORD_FILE, SCHEMA_VERSION, STUDY_FILE, RunRecord, RunStatus, new_record
-from onelip.bench.runs.specs import REFERENCE, NetworkSpec, RunSpec
+from onelip.bench.runs.specs import NetworkSpec, RunSpec
 from onelip.bench.runs.store import (
     LoadedRecords,
     Run,
@@ -22,7 +22,6 @@ __all__ = [
     "CHECKPOINT_FILE",
     "RECIPES",
     "RECORD_FILE",
-    "REFERENCE",
     "SCHEMA_VERSION",
     "STUDY_FILE",
     "Checkpoint",

@@ -12,10 +12,7 @@ from onelip.bench.runs.recipes import PAPER_FROM_SECONDS, RECIPES, Recipe
 from onelip.errors import InvalidInputError
 from onelip.layers import get_method
 from onelip.models.config import ConvNetConfig
-from onelip.protocol import DATA_SETS, SIZES, AugmentationName, DatasetInfo
-
-REFERENCE = "reference"
-"""In the place of a method: the plain network that all costs are compared with."""
+from onelip.protocol import DATA_SETS, REFERENCE, SIZES, AugmentationName, DatasetInfo
 
 
 @dataclass(frozen=True, kw_only=True)

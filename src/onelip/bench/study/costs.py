@@ -6,8 +6,8 @@ import functools
 
 import torch
 
-from onelip.bench.measurement.memory import account
-from onelip.bench.measurement.meta import without_memory
+from onelip.bench.measurement.memory import measure_memory
+from onelip.bench.measurement.meta_tensors import without_memory
 from onelip.bench.report.cost_table import predicted_costs
 from onelip.bench.runs import NetworkSpec
 from onelip.bench.study.jobs import Job
@@ -30,7 +30,7 @@ def predicted_bytes(job: Job) -> int | None:
     measurement = job.measurement
     if measurement.quantity != "time":
         return None
-    return _training_bytes(job.network, measurement.workload.batch_size)
+    return _training_bytes(job.network, measurement.batch_size)
 
 
 def _training_bytes(network: NetworkSpec, batch_size: int) -> int:
@@ -47,4 +47,4 @@ def _predicted(network: ConvNetConfig, batch_size: int) -> int:
         model = ConvNet.from_config(network)
         x = torch.rand(batch_size, *model.input_shape)
         labels = torch.randint(network.num_classes, (batch_size,))
-        return account(model, x, labels).training
+        return measure_memory(model, x, labels).training

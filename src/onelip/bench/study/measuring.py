@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onelip.bench.measurement import Job as Measurement
-from onelip.bench.measurement import Rounds, run_job
-from onelip.bench.measurement.memory import GIB
+from onelip.bench.measurement import Measurement, Rounds, run_measurement
+from onelip.bench.measurement.memory_limits import GIB
 from onelip.bench.runs import RECORD_FILE, NetworkSpec, RunRecord, read_record, run_name
 from onelip.bench.study.jobs import RUNS, Circumstances, Job, JobFailed, JobState, state_of_record
 
@@ -34,12 +33,12 @@ class MeasureJob(Job):
     @property
     def network(self) -> NetworkSpec:
         """What is measured."""
-        return self.measurement.workload.network
+        return self.measurement.network
 
     @property
     def facts(self) -> dict[str, Any]:
         """Quantity and batch size."""
-        return {"quantity": self.measurement.quantity, "batch_size": self.measurement.workload.batch_size}
+        return {"quantity": self.measurement.quantity, "batch_size": self.measurement.batch_size}
 
     def recorded(self, study: Path) -> JobState:
         """State of the record."""
@@ -47,7 +46,7 @@ class MeasureJob(Job):
 
     def run(self, study: Path, how: Circumstances) -> None:
         """Measure, unless there is a record."""
-        outcome = run_job(self.measurement, study / RUNS, self.name)
+        outcome = run_measurement(self.measurement, study / RUNS, job=self.name)
         if outcome.failure:
             raise JobFailed(outcome.failure)
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from onelip.bench.data import get_dataset
-from onelip.bench.measurement import REFERENCE, Workload
-from onelip.bench.measurement import Job as Measurement
-from onelip.bench.measurement.campaign import Quantity
+from onelip.bench.measurement import PREDICTED, REFERENCE, Measurement, Quantity
 from onelip.bench.runs import NetworkSpec, RunSpec
 from onelip.bench.search.searcher import SearchConfig
 from onelip.bench.study.jobs import Job
@@ -74,12 +72,11 @@ class _Planner:
                 yield from (self._measurement("time", key, size, dataset) for key in self.methods)
 
     def _measurement(self, quantity: Quantity, method: str, size: str | None, dataset: str) -> MeasureJob:
-        workload = Workload(method, size, dataset, self.options.batch_size, self.options.width)
+        network = NetworkSpec(method=method, size=size, width=self.options.width, dataset=dataset)
         # On a CPU the prediction is the account of a real run to 1 %, without the time of one.
-        predicted = quantity == "memory" and self.device == "cpu"
-        device = self.device if quantity != "macs" else "cpu"
+        device = PREDICTED if quantity == "memory" and self.device == "cpu" else self.device
         rounds = SHORT_ROUNDS if quantity == "time" and self.options.measure == "short" else None
-        return MeasureJob(Measurement(quantity, workload, device, predicted, rounds))
+        return MeasureJob(Measurement(quantity, network, self.options.batch_size, device, rounds))
 
     def _searches(self) -> Iterator[SearchJob]:
         if self.options.search_runs:

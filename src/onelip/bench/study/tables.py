@@ -8,7 +8,7 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from onelip.bench.measurement.memory import GIB
+from onelip.bench.measurement.memory_limits import GIB
 from onelip.bench.runs import read_record
 from onelip.bench.runs.durations import parse_duration
 from onelip.bench.study.costs import predicted_bytes
