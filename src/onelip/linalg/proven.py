@@ -14,20 +14,13 @@ import math
 import torch
 from torch import Tensor
 
-UNIT_ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24}
-
-SAFETY = 1 + 2.0**-33
-"""Factor that covers the rounding of the bounds' own scalar arithmetic: (1 + u)^n <= SAFETY for n <= 2^20."""
+from onelip.linalg.exact_scaling import scaled
+from onelip.linalg.proven_blocks import large_norm_bound
+from onelip.linalg.rounding import SAFETY, UNIT_ROUNDOFF, gamma
 
 _FIRST_SLACK = 2.0**-40
-_BATCH_ENTRIES = 2**23
+BATCH_ENTRIES = 2**23
 """Matrix entries that are verified at once, which bounds the memory (64 MB for real ones)."""
-
-
-def gamma(terms: int, unit_roundoff: float = UNIT_ROUNDOFF[torch.float64]) -> float:
-    """gamma_n = n u / (1 - n u), the relative error of an inner product of n terms; infinite where n u >= 1."""
-    product = terms * unit_roundoff
-    return product / (1 - product) * SAFETY if product < 1 else math.inf
 
 
 def norm_bound(matrices: Tensor, error: float = 0.0) -> float:
@@ -35,37 +28,36 @@ def norm_bound(matrices: Tensor, error: float = 0.0) -> float:
 
     With G = A^H A, a candidate t for ||A||^2 and *any* matrix R, t I - G = R^H R + D implies G <= t I - D, since
     R^H R >= 0; hence ||A||^2 <= t + ||D||_F. The eigenvalue routine suggests t, the Cholesky factorisation of
-    t I - G suggests R, and D is computed with explicit error bounds. The excess over ||A|| is about n^2 u.
+    t I - G suggests R, and D is computed with explicit error bounds. The excess over ||A|| is about n^2 u. Where a
+    routine fails, the Frobenius norm bounds as well.
 
-    Matrices with entries that are not finite have the bound infinity.
+    All of it happens after an exact scaling. Matrices with entries that are not finite have the bound infinity, and so
+    have norms that are larger than the largest number. `onelip.linalg.proof_cost` says what a proof costs.
     """
     flat = matrices.detach().reshape(-1, *matrices.shape[-2:])
-    flat = flat.to(torch.complex128 if flat.is_complex() else torch.float64)
     if flat.numel() == 0:
         return error
-    if not bool(torch.isfinite(torch.view_as_real(flat) if flat.is_complex() else flat).all()):
-        return math.inf
     if flat.shape[-2] < flat.shape[-1]:
         flat = flat.mH
-    count = max(1, _BATCH_ENTRIES // (flat.shape[-2] * flat.shape[-1]))
+    if not flat.is_complex() and flat.shape[-1] ** 2 > BATCH_ENTRIES:
+        return (max(large_norm_bound(each) for each in flat) + error) * SAFETY
+    count = max(1, BATCH_ENTRIES // (flat.shape[-2] * flat.shape[-1]))
     return (max(_batch_norm_bound(part) for part in flat.split(count)) + error) * SAFETY
 
 
 def _batch_norm_bound(matrices: Tensor) -> float:
-    """`norm_bound` of (b, m, n) in double precision, after a scaling by a power of two that keeps squares in range."""
-    parts = torch.view_as_real(matrices.resolve_conj()) if matrices.is_complex() else matrices
-    largest = float(parts.abs().amax())
-    if largest == 0:
-        return 0.0
-    scale = math.ldexp(1.0, math.frexp(largest)[1])
-    real = parts[..., 0] if matrices.is_complex() else parts
-    imag = parts[..., 1] if matrices.is_complex() else None
-    # Exact but for entries that underflow: each is off by less than 2^-1022 then.
-    stacked = _stack(real / scale, None if imag is None else imag / scale)
+    """`norm_bound` of (b, m, n), m >= n, in float64."""
+    parts = scaled(torch.view_as_real(matrices.resolve_conj()) if matrices.is_complex() else matrices)
+    if parts is None:
+        return math.inf
+    real, imag = (parts.tensor[..., 0], parts.tensor[..., 1]) if matrices.is_complex() else (parts.tensor, None)
+    stacked = _stack(real, imag)
+    square = float(stacked[0].square().sum((-2, -1)).amax())
+    if square == 0:
+        return parts.restored(0.0)
     gram, gram_error = _gram(*stacked)
-    candidate = float(torch.linalg.eigvalsh(_join(gram)).amax())
-    square = _verified_bound(gram, candidate, torch.finfo(torch.float64).tiny) + gram_error
-    return math.sqrt(square) * SAFETY * scale
+    frobenius = square * (1 + gamma(stacked[0][0].numel())) * SAFETY
+    return parts.restored(math.sqrt(min(_verified_bound(gram, frobenius) + gram_error, frobenius)) * SAFETY)
 
 
 def _stack(real: Tensor, imag: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -91,21 +83,26 @@ def _join(parts: tuple[Tensor, Tensor | None]) -> Tensor:
     return real if imag is None else torch.complex(real, imag)
 
 
-def _verified_bound(gram: tuple[Tensor, Tensor | None], candidate: float, smallest: float) -> float:
-    """Proven upper bound of the largest eigenvalue of Hermitian matrices given by their parts, near `candidate`.
+def _verified_bound(gram: tuple[Tensor, Tensor | None], limit: float) -> float:
+    """Proven upper bound of the largest eigenvalue of Hermitian matrices given by their parts, or `limit`, a bound too.
 
     A candidate for which the factorisation breaks down is no bound: it is raised, by more each time.
     """
     side = gram[0].shape[-1]
+    try:
+        candidate = float(torch.linalg.eigvalsh(_join(gram)).amax())
+    except RuntimeError:  # it did not converge
+        return limit
     slack = max(_FIRST_SLACK, 8 * side * UNIT_ROUNDOFF[torch.float64])
-    while True:
-        bound = max(candidate, smallest) * (1 + slack)
+    while 0 < (bound := candidate * (1 + slack)) < limit:
         shifted = -_join(gram)
         shifted.diagonal(dim1=-2, dim2=-1).add_(bound)
         factor, failures = torch.linalg.cholesky_ex(shifted, upper=True)
         if not bool(failures.any()):
-            return bound + _defect(gram, bound, factor)
+            result = bound + _defect(gram, bound, factor)
+            return result if result < limit else limit  # a NaN is no bound
         slack *= 16
+    return limit
 
 
 def _defect(gram: tuple[Tensor, Tensor | None], bound: float, factor: Tensor) -> float:
@@ -131,13 +128,12 @@ def magnitude_norm_bound(matrices: Tensor) -> float:
     The smaller of sqrt(||A||_1 ||A||_inf) and the Collatz-Wielandt bound of the Perron root: for P = |A|^T |A| and
     a *positive* vector v, the largest eigenvalue of P is at most max_i (P v)_i / v_i. Power iterations choose v.
     """
-    magnitude = matrices.detach().to(torch.float64).abs()
-    if not bool(torch.isfinite(magnitude).all()):
+    parts = scaled(matrices)
+    if parts is None:
         return math.inf
-    largest = float(magnitude.amax()) if magnitude.numel() else 0.0
-    if largest == 0:
-        return 0.0
-    magnitude = magnitude / largest
+    magnitude = parts.tensor.abs()
+    if not bool((magnitude > 0).any()):
+        return parts.restored(0.0)
     simple = magnitude.sum(-2).amax(-1) * magnitude.sum(-1).amax(-1)
     vector = torch.ones_like(magnitude[..., :1, :]).mT
     for _ in range(4):
@@ -145,14 +141,12 @@ def magnitude_norm_bound(matrices: Tensor) -> float:
         vector = vector / vector.amax((-2, -1), keepdim=True).clamp(min=1e-300) + 2.0**-20
     root = (magnitude.mT @ (magnitude @ vector) / vector).amax((-2, -1))
     relative = 1 + gamma(sum(matrices.shape[-2:]) + 4)
-    return math.sqrt(float(torch.minimum(simple, root).amax())) * relative * largest * SAFETY
+    return parts.restored(math.sqrt(float(torch.minimum(simple, root).amax())) * relative * SAFETY)
 
 
 def vector_norm_bound(vector: Tensor) -> float:
     """Proven upper bound of the 2-norm of all entries of a tensor."""
-    wide = vector.detach().to(torch.float64)
-    largest = float(wide.abs().amax()) if wide.numel() else 0.0
-    if largest == 0 or not math.isfinite(largest):
-        return largest if largest == 0 else math.inf
-    norm = math.sqrt(float((wide / largest).square().sum())) * largest
-    return norm * (1 + gamma(wide.numel() + 4)) * SAFETY
+    parts = scaled(vector)
+    if parts is None:
+        return math.inf
+    return parts.restored(math.sqrt(float(parts.tensor.square().sum())) * (1 + gamma(vector.numel() + 4)) * SAFETY)

@@ -22,16 +22,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
+from onelip.linalg.exact_scaling import scaled
 from onelip.linalg.fourier import Size, half_width
-from onelip.linalg.proven import SAFETY, UNIT_ROUNDOFF, gamma, magnitude_norm_bound, norm_bound
+from onelip.linalg.proven import BATCH_ENTRIES, SAFETY, UNIT_ROUNDOFF, gamma, magnitude_norm_bound, norm_bound
 
 _TRIGONOMETRIC_ERROR = 64 * UNIT_ROUNDOFF[torch.float64]
 """Bound of |computed - true| for cos and sin of a sum of two angles below 2 pi.
 
 The angles' rounding contributes at most 16 pi u; the remaining 13 u cover a library that is off by 13 units.
 """
-
-_BATCH_ENTRIES = 2**23
 
 
 class Convolution(NamedTuple):
@@ -76,9 +75,12 @@ def convolution_magnitude_bound(convolution: Convolution, size: Size) -> float:
     """
     rows, columns = _reduce_axes(convolution, size)
     taps = _single_stride_kernel(convolution)
-    total = taps.detach().to(torch.float64).abs().sum((-2, -1))
-    relative = 1 + gamma(taps.shape[-2] * taps.shape[-1])
-    return magnitude_norm_bound(total) * math.sqrt(rows.copies * columns.copies) * relative * SAFETY
+    parts = scaled(taps)
+    if parts is None:
+        return math.inf
+    relative = (1 + gamma(taps.shape[-2] * taps.shape[-1])) * SAFETY
+    bound = parts.restored(magnitude_norm_bound(parts.tensor.abs().sum((-2, -1))) * relative)
+    return bound * math.sqrt(rows.copies * columns.copies) * SAFETY
 
 
 def output_size(convolution: Convolution, size: Size) -> Size:
@@ -130,26 +132,41 @@ def _single_stride_kernel(convolution: Convolution) -> Tensor:
     return single.unflatten(0, (convolution.groups, -1))
 
 
+def single_stride_shape(convolution: Convolution, size: Size) -> tuple[tuple[int, ...], Size]:
+    """Shape of the kernel of stride 1 (groups, out, in, kh, kw) that a convolution is reduced to, and its torus."""
+    stride = convolution.stride
+    rows, columns = _reduce_axes(convolution, size)
+    outputs, inputs = convolution.kernel.shape[0] // convolution.groups, convolution.kernel.shape[1]
+    taps = (-(-_span(convolution, axis) // stride[axis]) for axis in (0, 1))
+    shape = (convolution.groups, outputs, inputs * stride[0] * stride[1], *taps)
+    return shape, (rows.torus // stride[0], columns.torus // stride[1])
+
+
 def torus_norm_bound(kernel: Tensor, torus: Size) -> float:
     """Proven upper bound of the norm of circular convolutions with kernels (..., out, in, kh, kw), the largest one.
 
     The matrices K^(f) are sums of kh kw products computed with cosines and sines, so that in the Frobenius norm their
     errors are at most sqrt(2) (gamma_(kh kw) + the error of a cosine) || sum_d |K[d]| ||_F.
     """
-    taps = kernel.detach().to(torch.float64).flatten(0, -5) if kernel.dim() > 4 else kernel.detach().double()[None]
+    taps = kernel.detach().flatten(0, -5) if kernel.dim() > 4 else kernel.detach()[None]
+    if taps[0, 0, 0].numel() == 1:  # a single tap: its phases are units, and no frequency differs from the others
+        return norm_bound(taps[..., 0, 0])
+    parts = scaled(taps)
+    if parts is None:
+        return math.inf
     height, width = (1 if side == 1 else length for side, length in zip(kernel.shape[-2:], torus, strict=True))
     angles = (
         _angles(height, height, taps.shape[-2])[:, None, :, None]
         + _angles(width, half_width(width), taps.shape[-1])[None, :, None, :]
     )
     angles = angles.flatten(2).flatten(0, 1).to(taps.device)  # (frequencies, taps)
-    flat = taps.movedim((-2, -1), (1, 2)).flatten(1, 2).flatten(2)  # (kernels, taps, out * in)
+    flat = parts.tensor.movedim((-2, -1), (1, 2)).flatten(1, 2).flatten(2)  # (kernels, taps, out * in)
     magnitude = math.sqrt(float(flat.abs().sum(1).square().sum(-1).amax())) * (1 + gamma(flat[0].numel() + 2))
     error = math.sqrt(2) * (gamma(flat.shape[1]) + 2 * _TRIGONOMETRIC_ERROR) * magnitude * SAFETY
-    if flat.shape[1] == 1:  # a single tap: its phases are units, and no frequency differs from the others
-        return norm_bound(taps[..., 0, 0])
-    chunk = max(1, _BATCH_ENTRIES // flat[:, 0].numel())
-    return max(_frequencies_bound(part, flat, taps.shape[1:3], error) for part in angles.split(chunk))
+    chunk = max(1, BATCH_ENTRIES // flat[:, 0].numel())
+    bound = max(_frequencies_bound(part, flat, taps.shape[1:3], error) for part in angles.split(chunk))
+    # A phase has magnitude 1, so that what is unseen in the taps is at most sqrt(taps) times that at a frequency.
+    return parts.restored(bound) + math.sqrt(flat.shape[1]) * parts.unseen
 
 
 def _frequencies_bound(angles: Tensor, flat: Tensor, shape: torch.Size, error: float) -> float:
