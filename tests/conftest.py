@@ -8,6 +8,8 @@ import hypothesis
 import pytest
 import torch
 
+pytest.register_assert_rewrite("layer_contract")
+
 # Virtual machines tend to announce AMX and not to have it: a bfloat16 product then kills the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 

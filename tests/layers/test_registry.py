@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import os
 import re
@@ -11,16 +12,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import layer_contract
 import pytest
 from shipped_methods import SHIPPED
 
 import onelip
 from onelip import layers
-from onelip.layers import create_conv, create_linear, get_method, list_methods
+from onelip.layers import LipschitzLayer, create_conv, create_linear, get_method, list_methods
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
 
 ROOT = Path(__file__).parents[2]
-KEY = "gramnorm"
+KEY = "reflection"
 
 
 def test_the_shipped_methods_are_found_in_alphabetical_order() -> None:
@@ -53,7 +55,8 @@ def test_the_static_names_are_those_of_the_shipped_methods() -> None:
         for statement in source.body
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__"
     )
-    classes = {name for name in listed if name.endswith(("Conv2d", "Linear")) and not name.startswith("Lipschitz")}
+    exported = {name: getattr(layers, name) for name in listed if not name.startswith("Lipschitz")}
+    classes = {name for name, each in exported.items() if isinstance(each, type) and issubclass(each, LipschitzLayer)}
     assert classes == {c.__name__ for key in SHIPPED for c in (get_method(key).conv, get_method(key).linear_layer)}
 
 
@@ -64,49 +67,42 @@ def test_layers_by_key() -> None:
         get_method("nope")
 
 
-@pytest.fixture(scope="module")
-def package_with_example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package with the example of CONTRIBUTING.md dropped into layers/."""
-    folder = tmp_path_factory.mktemp("package")
+def example() -> str:
+    """The method of CONTRIBUTING.md."""
+    (found,) = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    return found
+
+
+def test_a_new_file_is_listed_and_exported(tmp_path: Path) -> None:
+    """In a copy of the package with the file dropped into layers/."""
     shutil.copytree(
-        Path(onelip.__file__).parent, folder / "onelip", ignore=shutil.ignore_patterns("__pycache__", "*.webp")
+        Path(onelip.__file__).parent, tmp_path / "onelip", ignore=shutil.ignore_patterns("__pycache__", "*.webp")
     )
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
-    (folder / "onelip" / "layers" / f"{KEY}.py").write_text(example)
-    return folder
-
-
-def run(package: Path, *command: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"}
+    (tmp_path / "onelip" / "layers" / f"{KEY}.py").write_text(example())
+    program = (
+        "from onelip.layers import *; import sys; print(ReflectionConv2d(2, 3, 3), SOCLinear(2, 3), file=sys.stderr)\n"
+        "from onelip.bench.cli import main; main(['methods', '--json'])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
     environment = {name: value for name, value in environment.items() if not name.startswith(("PYTEST", "COV_"))}
+    command = [sys.executable, "-c", program]
     finished = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-3000:]
-    return finished.stdout
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert "ReflectionConv2d(2, 3, kernel_size=(3, 3)" in finished.stderr
+    assert {*SHIPPED, KEY} <= {row["key"] for row in json.loads(finished.stdout)}
 
 
-def test_a_new_file_is_listed(package_with_example: Path) -> None:
-    program = "from onelip.bench.cli import main; main(['methods', '--json'])"
-    rows = json.loads(run(package_with_example, sys.executable, "-c", program))
-    assert {*SHIPPED, KEY} <= {row["key"] for row in rows}
-
-
-def test_a_new_file_is_exported(package_with_example: Path) -> None:
-    program = "from onelip.layers import *; print(GramNormConv2d(2, 3, 3), SOCLinear(2, 3))"
-    assert "GramNormConv2d(2, 3, kernel_size=(3, 3)" in run(package_with_example, sys.executable, "-c", program)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("files", "words", "least"),
-    [
-        (["test_layer_contract.py", "test_layer_arguments.py", "test_layer_stacking.py", "test_traps.py"], KEY, 120),
-        (["test_registry.py", "test_readme.py", "test_cli_methods.py"], "not new_file", 10),
-    ],
-    ids=["contract", "lists"],
-)
-def test_a_new_file_passes_the_tests(package_with_example: Path, files: list[str], words: str, least: int) -> None:
-    suite = [*(f"tests/{name}" for name in files), "-k", words, "-q", "-p", "no:cacheprovider"]
-    report = run(package_with_example, sys.executable, "-m", "pytest", *suite)
-    passed = re.search(r"(\d+) passed", report)
-    assert passed is not None
-    assert int(passed.group(1)) >= least, report
+@pytest.mark.parametrize("case", ["circular", "zeros", "strided", "linear"])
+def test_a_new_file_passes_the_contract(tmp_path: Path, case: str) -> None:
+    """In this process: the file alone, as a module of its own."""
+    path = tmp_path / f"{KEY}.py"
+    path.write_text(example())
+    assert len(path.read_text().splitlines()) <= 120
+    spec = importlib.util.spec_from_file_location(f"onelip.layers.{KEY}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+        layer_contract.check_all(module.METHOD, case)

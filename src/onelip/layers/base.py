@@ -27,9 +27,11 @@ _SIZES_KEPT = 4
 
 
 class LipschitzLayer(BoundedModule):
-    """A layer whose Lipschitz constant is at most 1 for every value of its parameters.
+    """A layer with a parameter transformation, an input transformation and a proven Lipschitz constant.
 
-    A method implements `transform_tensors`, `apply_to` and `bound`; caching, precision and fusing build on these.
+    The constant is at most 1 for every value of the parameters, by `MethodInfo.guarantee`; the unconstrained baseline
+    alone guarantees nothing, and its `bound` says what training has made of it. A method implements
+    `transform_tensors`, and an operator where none of `onelip.layers.transformed` is its own.
     (`nn.Module.apply` already means something else in torch, hence the name `apply_to`.)
     """
 

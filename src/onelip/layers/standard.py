@@ -1,6 +1,7 @@
 """Plain convolution and linear layer: the unconstrained baseline that all costs are compared with.
 
-It is *not* 1-Lipschitz; its norm is whatever training makes it.
+It goes through the interface of the other methods, bound included, but guarantees no constant: its norm is whatever
+training makes it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from onelip.linalg.fourier import Size
 
 
 class StandardConv2d(KernelConv2d):
-    """`nn.Conv2d` behind the interface of the other methods, circular by default."""
+    """The baseline: `nn.Conv2d` behind the interface of the other methods, without a guarantee."""
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """The kernel as it is."""
@@ -24,7 +25,7 @@ class StandardConv2d(KernelConv2d):
 
 
 class StandardLinear(MatrixLinear):
-    """`nn.Linear` behind the interface of the other methods."""
+    """The baseline: `nn.Linear` behind the interface of the other methods, without a guarantee."""
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """The matrix as it is."""
