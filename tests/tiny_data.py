@@ -46,7 +46,11 @@ def run_spec(**values: Any) -> RunSpec:
 
 
 if __name__ == "__main__":
+    import sys
+
     from onelip.bench.cli import main
+    from onelip.bench.engines import engine_base
 
     install(setattr)
+    engine_base.PROGRAM = (sys.executable, __file__)  # jobs of a study know the data set, too
     main()

@@ -11,11 +11,11 @@ import tiny_data
 from rich.console import Console
 
 from onelip.bench.cli import run as run_command
-from onelip.bench.study.jobs import JobState, JobStatus
+from onelip.bench.study.job_base import JobState, JobStatus
+from onelip.bench.study.live_view import LiveView
 from onelip.bench.study.options import StudyOptions
-from onelip.bench.study.plan import plan
-from onelip.bench.study.progress import Progress
-from onelip.bench.study.view import StudyView
+from onelip.bench.study.planner import plan
+from onelip.bench.study.time_left import TimeLeft
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +35,10 @@ def test_the_plan_fits_80_columns_and_writes_nothing(
     assert max(len(line) for line in lines) <= 80
     assert not any("…" in line for line in lines), "nothing is cut off"
     assert list(tmp_path.iterdir()) == []
-    total = next(line for line in lines if "jobs to do, about" in line)
-    jobs = int(total.split()[2])
-    assert len([line for line in lines if " XS " in line or " S " in line or " M " in line or " L " in line]) == jobs
+    jobs = int(next(line for line in lines if "jobs to do, about" in line).split()[2])
+    rows = [line for line in lines if {"XS", "S", "M", "L"} & set(line.split()[2:3])]
+    trials = sum(int(line.split()[5]) for line in rows if line.split()[0] == "search")
+    assert len(rows) + trials == jobs
 
 
 def test_the_plan_shows_time_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,7 +50,7 @@ def test_the_plan_shows_time_and_memory(capsys: pytest.CaptureFixture[str]) -> N
     train = next(line for line in lines if line.lstrip().startswith("train"))
     assert "30m" in train
     assert "30 min" in train
-    assert any(line.startswith("7 of 7 jobs to do, about ") for line in lines)
+    assert any(line.startswith("11 of 11 jobs to do, about ") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +64,12 @@ def test_the_plan_shows_time_and_memory(capsys: pytest.CaptureFixture[str]) -> N
         ("--epochs 0", "epochs must be 1 or more"),
         ("--kernel-sizes 4", "must be odd"),
         ("--seeds 0", "1 or more"),
-        ("--shard 3/2", "is not a part of a study"),
+        ("--engine ray --checkpoint-every soon", "is not a duration"),
+        ("--engine mpi", "mpi"),
+        ("--engine simulate --nodes 0", "1 node"),
+        ("--device cuda", "no GPU here"),
         ("--workers 0", "workers must be 1 or more"),
-        ("--device tpu", "cannot be used here"),
+        ("--device tpu", "tpu"),
         ("--datasets cifar100", "onelip data fetch cifar100"),
         ("--sizes XXL", "XXL"),
     ],
@@ -91,14 +95,14 @@ def test_folders_that_are_no_studies(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "is not a plan of this version of onelip" in capsys.readouterr().err
 
 
-def _view(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> tuple[StudyView, io.StringIO, list[float]]:
+def _view(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> tuple[LiveView, io.StringIO, list[float]]:
     tiny_data.install(monkeypatch.setattr)
     small: dict[str, Any] = {"methods": ("aol", "cayley", "soc"), "sizes": (), "width": 4, "datasets": ("tiny",)}
     jobs = plan(StudyOptions(**small, budgets=("1m",), batch_size=32, measure="none"))
     seconds = [0.0]
     written = io.StringIO()
     console = Console(file=written, width=80, force_terminal=terminal, markup=False, highlight=False, color_system=None)
-    view = StudyView(Progress(jobs, Path("nowhere"), now=lambda: seconds[0]), "comparing", console)
+    view = LiveView(TimeLeft(jobs, Path("nowhere"), now=lambda: seconds[0]), "comparing", console)
     return view, written, seconds
 
 
@@ -112,7 +116,7 @@ def test_the_live_view_shows_what_runs_what_failed_and_the_end(monkeypatch: pyte
         view.started(second)
         view.ended(second, JobState(JobStatus.FAILED, "out of memory " * 10))
         view.started(third)
-        view.say("epoch 3")
+        monkeypatch.setattr(type(third), "part_done", lambda self, study: 0.25)
         seconds[0] = 80.0
         view.console.print(view.render())
     text = written.getvalue()
@@ -120,7 +124,7 @@ def test_the_live_view_shows_what_runs_what_failed_and_the_end(monkeypatch: pyte
     assert "[2/3] train cayley w4 tiny 1m seed 0: failed: out of memory" in text
     live = text[text.rindex("comparing") :]
     assert "1 of 3" in live
-    assert "▸ train soc w4 tiny 1m seed 0  10 s of about 1 min 10 s, epoch 3" in live
+    assert "▸ train soc w4 tiny 1m seed 0  10 s of about 1 min 10 s, 25 % trained" in live
     assert "1 min 20 s so far, about 1 min left" in live
     assert "failed: train cayley" in live
     assert max(len(line) for line in live.splitlines()) <= 80

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from onelip.bench.report.findings import findings
 from onelip.bench.report.result_tables import result_tables
 from onelip.bench.report.summaries import all_settings, chosen_models
 from onelip.bench.study.options import StudyOptions
-from onelip.bench.study.plan import plan
-from onelip.bench.study.plan_file import add_to_study
-from onelip.bench.study.training import TrainJob
+from onelip.bench.study.planner import plan
+from onelip.bench.study.study_file import add_to_study
+from onelip.bench.study.train_job import TrainJob
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +34,7 @@ def _planned(study: Path, **changes: Any) -> list[TrainJob]:
 
 def test_planned_trainings_without_a_record_are_named(tmp_path: Path) -> None:
     first, second = _planned(tmp_path)
-    finish(tmp_path / "runs", "train", first.config, train_metrics(0.1, 0.2, 60.0), job=first.name)
+    finish(tmp_path / "runs", "train", first.spec, train_metrics(0.1, 0.2, 60.0), job=first.name)
     evidence = read_evidence(tmp_path)
     assert [(row.run, row.status, row.reason) for row in evidence.trouble] == [
         (second.name, "not run", "planned, not begun")
@@ -46,15 +45,15 @@ def test_planned_trainings_without_a_record_are_named(tmp_path: Path) -> None:
 
 
 def test_trials_of_a_search_are_not_the_planned_training(tmp_path: Path) -> None:
-    """They belong to the job of the search; the winner that is certified belongs to that of the training."""
+    """They belong to their own jobs; the winner that is certified belongs to that of the training."""
     (job,) = _planned(tmp_path, methods=("soc",), search_runs=2)
     assert job.search is not None
-    trials = tmp_path / job.search.trials
     metrics = train_metrics(0.1, 0.2, 60.0)
     only_validated = {name: value for name, value in metrics.items() if not name.startswith("test_")}
-    finish(trials, "train", job.config, only_validated, job=job.search.name)
+    first, second = job.search.needs
+    finish(tmp_path / "runs", "train", first.spec, only_validated, job=first.name)
     assert [row.status for row in read_evidence(tmp_path).trouble] == ["not run"]
-    finish(trials, "train", dataclasses.replace(job.config, lr=0.01), metrics, job=job.name)
+    finish(tmp_path / "runs", "train", second.spec, metrics, job=job.name)
     assert read_evidence(tmp_path).trouble == ()
 
 

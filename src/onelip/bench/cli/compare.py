@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from onelip.bench.cli import CommandInfo
+from onelip.bench.cli.engine_options import EngineOptions
 from onelip.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from onelip.bench.study.jobs import Job, JobState
+    from onelip.bench.study.job_base import Job, JobState
     from onelip.bench.study.options import StudyOptions
-    from onelip.bench.study.session import StudySession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +66,9 @@ class CompareCommand:
     """Times as `onelip measure time`, or within seconds with wide intervals, or no costs at all."""
     out: Path = Path("study")
     """Folder of the study."""
-    device: str = "auto"
-    """cpu or cuda; auto is cuda where there is one."""
-    workers: int | None = None
-    """Processes that share the jobs; by default one per GPU, and one on a CPU."""
-    shard: str = "1/1"
-    """i/n: only the i-th of n parts, for batch systems: --shard $SLURM_ARRAY_TASK_ID/16 with --array=1-16."""
-    checkpoint_every: str = "30s"
-    """Time between checkpoints; a kill costs at most that much work."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where jobs compute; auto is cuda where this machine has one. CUDA_VISIBLE_DEVICES chooses among GPUs."""
+    engine_options: EngineOptions = field(default_factory=EngineOptions)
     dry_run: bool = False
     """Only print the jobs, with estimated time and memory; writes nothing."""
     no_report: bool = False
@@ -83,40 +78,35 @@ class CompareCommand:
         """Compare; 1 if a job has failed, 130 after Ctrl-C."""
         from rich.console import Console
 
-        session = self._session()
-        jobs = session.jobs()
-        console = Console(highlight=False, markup=False)
-        if self.dry_run:
-            _print_plan(session, jobs, console)
-            return 0
-        try:
-            states = session.run()
-        except KeyboardInterrupt:
-            _say_how_to_continue(session, jobs)
-            return 130
-        _print_summary(session, jobs, states, console)
-        if not self.no_report:
-            self._report(session)
-        return 1 if any(state.status.value == "failed" for state in states.values()) else 0
+        from onelip.bench.study.planner import plan
 
-    def _session(self) -> StudySession:
-        from onelip.bench.runs.durations import parse_duration
-        from onelip.bench.study.session import StudySession
-
-        device, gpus = _device(self.device)
-        workers = max(1, gpus) if self.workers is None else self.workers
-        if workers < 1:
-            raise InvalidInputError(f"workers must be 1 or more, got {self.workers}")
         if self.out.exists() and not self.out.is_dir():
             raise InvalidInputError(f"{self.out}: is a file; --out needs a folder")
-        return StudySession(
-            self._options(), self.out, device, workers, _part(self.shard), parse_duration(self.checkpoint_every)
-        )
+        options = self._options()
+        jobs = plan(*options)
+        if self.engine_options.engine == "simulate":
+            self.engine_options.simulate(jobs)
+            return 0
+        console = Console(highlight=False, markup=False)
+        if self.dry_run:
+            _print_plan(jobs, self.out, self.engine_options.workers or 1, console)
+            return 0
+        try:
+            states = self._work(options, jobs)
+        except KeyboardInterrupt:
+            _say_how_to_continue(jobs, self.out)
+            return 130
+        _print_summary(jobs, states, self.out, console)
+        if not self.no_report:
+            from onelip.bench.cli.report import write_study_report
+
+            write_study_report(self.out)
+        return 1 if any(state.status.value == "failed" for state in states.values()) else 0
 
     def _options(self) -> list[StudyOptions]:
         """Those given, or all that the study had so far if none is."""
         from onelip.bench.study.options import preset
-        from onelip.bench.study.plan_file import stored_options
+        from onelip.bench.study.study_file import stored_options
 
         names = ("methods", "sizes", "width", "datasets", "budgets", "epochs", "kernel_sizes", "search_runs")
         given = {
@@ -126,77 +116,70 @@ class CompareCommand:
         is_plain = self.preset is None and all(value in (None, ()) for value in given.values())
         if is_plain and stored:
             return stored
-        return [preset(self.preset or "quick").changed(**given)]
+        return [preset(self.preset or "quick").changed(**given, device=_device(self.device))]
 
-    def _report(self, session: StudySession) -> None:
-        from onelip.bench.cli.report import ReportOptions
-        from onelip.bench.study.jobs import JobStatus
+    def _work(self, options: Sequence[StudyOptions], jobs: Sequence[Job]) -> dict[str, JobState]:
+        """Options, jobs and engine to records."""
+        from onelip.bench.data import load
+        from onelip.bench.engines.driver import Driver
+        from onelip.bench.study.live_view import LiveView
+        from onelip.bench.study.study_file import add_to_study
+        from onelip.bench.study.time_left import TimeLeft
 
-        everything = session.states(session.all_jobs())
-        elsewhere = sum(state.status is JobStatus.RUNNING for state in everything.values())
-        if elsewhere:
-            print(f"{elsewhere} jobs are being done by other processes; the last one to end writes the report")
-        else:
-            ReportOptions(study=self.out).run()
+        for name in dict.fromkeys(name for one in options for name in one.datasets):
+            load(name)  # a data set that is missing is told now, not by the first training hours later
+        engine = self.engine_options.make_engine(self.out, options[0].device)
+        add_to_study(self.out, options, jobs)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops a study as Ctrl-C does
+        with LiveView(TimeLeft(jobs, self.out, engine.workers), _title(jobs, self.out)) as view:
+            return Driver(jobs, self.out, engine, view).run()
 
 
-def _device(name: str) -> tuple[str, int]:
-    """cpu or cuda, and how many GPUs there are to use."""
+def _device(name: str) -> str:
     import torch
 
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name == "auto":
-        name = "cuda" if gpus else "cpu"
-    if name == "cpu":
-        return "cpu", 0
-    if name == "cuda" and gpus:
-        return "cuda", gpus
-    raise InvalidInputError(
-        f"the device {name!r} cannot be used here, use auto, cpu or cuda; CUDA_VISIBLE_DEVICES chooses among GPUs"
-    )
+    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
 
 
-def _part(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise InvalidInputError(f"{text!r} is not a part of a study; write i/n with i from 1 to n, such as 2/8")
-    return int(found[1]), int(found[2])
+def _title(jobs: Sequence[Job], study: Path) -> str:
+    methods = {job.network.method for job in jobs if job.kind == "train"}
+    datasets = dict.fromkeys(job.network.dataset for job in jobs)
+    count = f"{len(methods)} method{'s' if len(methods) != 1 else ''}"
+    return f"comparing {count} on {', '.join(datasets)} in {study}: {len(jobs)} jobs"
 
 
-def _print_plan(session: StudySession, jobs: Sequence[Job], console: Console) -> None:
+def _print_plan(jobs: Sequence[Job], study: Path, workers: int, console: Console) -> None:
     from rich.console import Console as RichConsole
 
     from onelip.bench.measurement.memory_limits import GIB, available_memory
-    from onelip.bench.study.costs import predicted_bytes
-    from onelip.bench.study.jobs import JobStatus
-    from onelip.bench.study.progress import short_duration
-    from onelip.bench.study.tables import plan_table
+    from onelip.bench.study.job_base import JobStatus, state_of
+    from onelip.bench.study.job_memory import predicted_bytes
+    from onelip.bench.study.job_tables import plan_table
+    from onelip.bench.study.time_left import short_duration
 
-    states = session.states(jobs)
+    states = {job.name: state_of(job, study) for job in jobs}
     with RichConsole(stderr=True).status("predicting memory") as status:
         needed = 0
         for job in jobs:
             status.update(f"predicting memory: {job.label}")
             needed = max(needed, predicted_bytes(job) or 0)
-    console.print(plan_table(jobs, states, session.study))
+    console.print(plan_table(jobs, states, study))
     to_do = [job for job in jobs if states[job.name].status is not JobStatus.DONE]
-    seconds = [job.estimated_seconds(session.study) for job in to_do]
-    total = sum(one for one in seconds if one is not None) / session.workers
+    seconds = [job.estimated_seconds(study) for job in to_do]
+    total = sum(one for one in seconds if one is not None) / workers
     about = "more than" if None in seconds else "about"
-    on = f" with {session.workers} workers" if session.workers > 1 else ""
+    on = f" with {workers} workers" if workers > 1 else ""
     console.print(f"{len(to_do)} of {len(jobs)} jobs to do, {about} {short_duration(total)}{on}, then the report.")
     console.print(f"Memory is the predicted peak of live tensors; the largest is {needed / GIB:.2f} GiB.")
-    if session.device == "cpu" and needed > available_memory():
+    if jobs[0].device == "cpu" and needed > available_memory():
         console.print(f"Only {available_memory() / GIB:.2f} GiB are free here: the largest jobs will fail.")
 
 
-def _print_summary(
-    session: StudySession, jobs: Sequence[Job], states: Mapping[str, JobState], console: Console
-) -> None:
-    from onelip.bench.study.jobs import JobStatus
-    from onelip.bench.study.tables import result_table
+def _print_summary(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path, console: Console) -> None:
+    from onelip.bench.study.job_base import JobStatus
+    from onelip.bench.study.job_tables import result_table
 
-    results = result_table(jobs, session.study)
+    results = result_table(jobs, study)
     if results.row_count:
         console.print(results)
         console.print("Test set; certified accuracy at radius 36/255, proven.")
@@ -206,21 +189,20 @@ def _print_summary(
     for job in failed:
         console.print(f"failed: {job.label}: {states[job.name].reason}", soft_wrap=True)
     if failed:
-        console.print(f"{_continuation(session)} tries them again.", soft_wrap=True)
+        console.print(f"{_continuation(study)} tries them again.", soft_wrap=True)
 
 
-def _say_how_to_continue(session: StudySession, jobs: Sequence[Job]) -> None:
-    from onelip.bench.study.jobs import JobStatus
+def _say_how_to_continue(jobs: Sequence[Job], study: Path) -> None:
+    from onelip.bench.study.job_base import JobStatus
 
-    done = sum(state.status is JobStatus.DONE for state in session.states(jobs).values())
+    done = sum(job.recorded(study).status is JobStatus.DONE for job in jobs)
     print(
-        f"onelip: interrupted, {done} of {len(jobs)} jobs are done; {_continuation(session)} continues", file=sys.stderr
+        f"onelip: interrupted, {done} of {len(jobs)} jobs are done; {_continuation(study)} continues", file=sys.stderr
     )
 
 
-def _continuation(session: StudySession) -> str:
-    part = "" if session.part[1] == 1 else f" --shard {session.part[0]}/{session.part[1]}"
-    return f"`onelip compare --out {shlex.quote(str(session.study))}{part}`"
+def _continuation(study: Path) -> str:
+    return f"`onelip compare --out {shlex.quote(str(study))}`"
 
 
 COMMAND = CommandInfo("compare", CompareCommand)

@@ -31,26 +31,28 @@ class ReportOptions:
 
     def run(self) -> int:
         """Build it and say where it is."""
-        from rich.console import Console
-
-        from onelip.bench.report.build import build_report
-
-        quiet = Console(stderr=True)
-        with quiet.status("reading the records") as status:
-            # Counting needs the layers, which the report itself must not touch.
-            theory = _counted_theory() if self.theory else None
-            built = build_report(
-                self.study,
-                self.out,
-                theory=theory,
-                progress=lambda what, done, total: status.update(f"figure {done + 1} of {total}: {what}"),
-            )
-        console = Console(markup=False, highlight=False, soft_wrap=True)
-        for sentence in built.missing:
-            console.print(f"missing: {sentence}")
-        console.print(f"{len(built.tables)} table files, {len(built.figures)} figure files in {built.page.parent}")
-        console.print(f"report: {built.page}")
+        write_study_report(self.study, self.out, theory=self.theory)
         return 0
+
+
+def write_study_report(study: Path, out: Path | None = None, *, theory: bool = True) -> None:
+    """Write the report of a folder of runs and say where it is; also the last step of `onelip compare`."""
+    from rich.console import Console
+
+    from onelip.bench.report.build import build_report
+
+    with Console(stderr=True).status("reading the records") as status:
+        built = build_report(
+            study,
+            out,
+            theory=_counted_theory() if theory else None,  # needs the layers, which the report itself must not touch
+            progress=lambda what, done, total: status.update(f"figure {done + 1} of {total}: {what}"),
+        )
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    for sentence in built.missing:
+        console.print(f"missing: {sentence}")
+    console.print(f"{len(built.tables)} table files, {len(built.figures)} figure files in {built.page.parent}")
+    console.print(f"report: {built.page}")
 
 
 def _counted_theory() -> Theory:

@@ -9,6 +9,7 @@ import copy
 import functools
 import os
 import platform
+import socket
 import subprocess
 from importlib import metadata
 from pathlib import Path
@@ -16,23 +17,30 @@ from typing import Any
 
 from onelip.version import __version__
 
+ENGINE_VARIABLE = "ONELIP_ENGINE"
+"""Environment variable in which an engine says its name to the jobs that it starts."""
+
 _LIBRARIES = ("torch", "numpy", "optuna", "safetensors")
 
 
 def machine_facts() -> dict[str, Any]:
-    """Processor, memory, GPUs, operating system, versions and commit, as a tree that JSON can hold.
+    """Host, processor, memory, GPUs, operating system, versions and commit, as a tree that JSON can hold.
 
     Asked from the machine once per process: the code that runs is the code of the first call, even if the
-    checkout moves on meanwhile. Only the number of torch threads is read afresh.
+    checkout moves on meanwhile. Only what may change is read afresh: the number of torch threads, and the load, which
+    tells whether others computed on the same machine.
     """
     import torch
 
-    return copy.deepcopy(_fixed_facts()) | {"torch_threads": torch.get_num_threads()}
+    changing = {"torch_threads": torch.get_num_threads(), "load": round(os.getloadavg()[0], 2)}
+    return copy.deepcopy(_fixed_facts()) | changing
 
 
 @functools.lru_cache(maxsize=1)
 def _fixed_facts() -> dict[str, Any]:
     return {
+        "host": socket.gethostname(),
+        "engine": os.environ.get(ENGINE_VARIABLE),
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "usable_cores": _usable_cores(),

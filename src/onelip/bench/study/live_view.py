@@ -10,21 +10,21 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from onelip.bench.study.jobs import Job, JobState, JobStatus
-from onelip.bench.study.progress import Progress, short_duration
+from onelip.bench.study.job_base import Job, JobState, JobStatus
+from onelip.bench.study.time_left import TimeLeft, short_duration
 
-_KINDS = {"measure": "measured", "search": "searched", "train": "trained"}
+_KINDS = {"measure": "measured", "trial": "tried", "search": "chosen", "train": "trained"}
 _FAILURES_SHOWN = 5
+_RUNNING_SHOWN = 12
 
 
-class StudyView:
-    """Observer of workers that prints to stderr; every ended job leaves a line, the live part is below them."""
+class LiveView:
+    """Observer of a driver that prints to stderr; every ended job leaves a line, the live part is below them."""
 
-    def __init__(self, progress: Progress, title: str, console: Console | None = None) -> None:
+    def __init__(self, progress: TimeLeft, title: str, console: Console | None = None) -> None:
         self.progress, self.title = progress, title
         self.console = console or Console(stderr=True, highlight=False, markup=False)
         self._jobs = {job.name: job for job in self.progress.jobs}
-        self._news = ""
         self._live = Live(
             console=self.console,
             get_renderable=self.render,
@@ -32,7 +32,7 @@ class StudyView:
             refresh_per_second=2,
         )
 
-    def __enter__(self) -> StudyView:
+    def __enter__(self) -> LiveView:
         if self.console.is_terminal:
             self._live.start()
         else:
@@ -45,14 +45,13 @@ class StudyView:
         if self._live.is_started:
             self._live.stop()
 
-    def say(self, news: str) -> None:
-        """A word about the job that runs."""
-        self._news = news
-
     def started(self, job: Job) -> None:
         """A job begins."""
-        self._news = ""
         self.progress.started(job)
+
+    def know(self, job: Job, state: JobState) -> None:
+        """Another session or driver has done it: it counts, without a line."""
+        self.progress.know({job.name: state})
 
     def ended(self, job: Job, state: JobState) -> None:
         """Leave a line about it."""
@@ -70,8 +69,10 @@ class StudyView:
     def render(self) -> RenderableType:
         """The live part."""
         parts: list[RenderableType] = [Text(""), Text(self.title, "bold"), self._bars()]
-        for name in self.progress.running:
-            parts.append(self._running(self._jobs[name]))
+        running = list(self.progress.running)
+        parts += [self._running(self._jobs[name]) for name in running[:_RUNNING_SHOWN]]
+        if len(running) > _RUNNING_SHOWN:
+            parts.append(Text(f"and {len(running) - _RUNNING_SHOWN} more are started", "cyan"))
         parts.append(Text(self._totals(), "dim"))
         failed = [name for name in self._jobs if self._status(name) is JobStatus.FAILED]
         for name in failed[:_FAILURES_SHOWN]:
@@ -99,7 +100,8 @@ class StudyView:
         used = self.progress.now() - self.progress.running[job.name]
         expected = self.progress.expected(job)
         of = "" if expected is None else f" of about {short_duration(expected)}"
-        news = f", {self._news}" if self._news and len(self.progress.running) == 1 else ""
+        part = job.part_done(self.progress.study)
+        news = "" if part is None else f", {100 * part:.0f} % trained" if part < 1 else ", certifying"
         text = Text("▸ ", "cyan", no_wrap=True, overflow="ellipsis")
         text.append(job.label, "bold")
         text.append(f"  {short_duration(used)}{of}{news}", "default")

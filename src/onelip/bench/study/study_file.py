@@ -15,13 +15,13 @@ from typing import Any
 from onelip.atomic_files import write_atomically
 from onelip.bench.runs import STUDY_FILE, dump_json, parse_json
 from onelip.bench.runs.lock import RunLock
-from onelip.bench.study.jobs import Job
+from onelip.bench.study.job_base import Job
 from onelip.bench.study.options import StudyOptions, options_from_plain
 from onelip.errors import InvalidInputError
 from onelip.version import __version__
 
 FORMAT = "onelip.bench.study"
-VERSION = 2
+VERSION = 3
 
 
 def stored_options(study: Path) -> list[StudyOptions]:
@@ -32,7 +32,7 @@ def stored_options(study: Path) -> list[StudyOptions]:
 
 def add_to_study(study: Path, options: Sequence[StudyOptions], jobs: Sequence[Job]) -> None:
     """Write the plan, or add to the one that is there; several processes may do so at once."""
-    lock = RunLock(study / ".locks" / "study")
+    lock = RunLock(study)
     try:
         content = _read(study)
         known = content.get("options", [])
@@ -57,10 +57,8 @@ def add_to_study(study: Path, options: Sequence[StudyOptions], jobs: Sequence[Jo
 
 
 def _entry(job: Job) -> dict[str, Any]:
-    return {"name": job.name, "kind": job.kind, "needs": [other.name for other in job.needs]} | {
-        "network": job.network.as_dict(),
-        **job.facts,
-    }
+    needs = [other.name for other in job.needs]
+    return {"name": job.name, "kind": job.kind, "needs": needs, "network": job.network.as_dict(), **job.details}
 
 
 def _read(study: Path) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""What a job is: something with a name that leaves a record, and whose state is that record and nothing else.
+"""What a job is: one measurement, trial, search or training, with a name, whose state is its record and nothing else.
 
-    <study>/study.json     the plan
-    <study>/runs/          records of measurements, searches and trainings, as the single commands write them
-    <study>/searches/      Optuna's journals and the trials
-    <study>/.locks/        one lock per job, held by the process that works on it
+    <study>/study.json     the plan: options and jobs (study_file.py)
+    <study>/runs/          one record per measurement, trial, search and training, as the single commands write them
+    <study>/jobs/          one folder per job that was begun: its lock, its attempts, what it printed (attempts.py)
 
 A job that was killed at any moment is found without a lock and without a final record, and is continued.
 """
@@ -18,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from onelip.bench.runs import RECORD_FILE, NetworkSpec, RunRecord, RunStatus, read_record
+from onelip.bench.runs import NetworkSpec, RunRecord, RunStatus
 from onelip.bench.runs.lock import is_locked
+from onelip.bench.study.known_records import known_record
 from onelip.errors import InvalidInputError, OnelipError
 
 RUNS = "runs"
-SEARCHES = "searches"
-_LOCKS = ".locks"
+JOBS = "jobs"
 
-JobKind = Literal["measure", "search", "train"]
+JobKind = Literal["measure", "trial", "search", "train"]
 
 
 class JobStatus(enum.StrEnum):
@@ -50,7 +49,6 @@ class JobState:
     reason: str | None = None
     result: str = ""
     seconds: float = 0.0
-    updated_at: str = ""
     is_final: bool = True
     """False for a failure that another attempt might not have: an error, unlike a training that diverged."""
 
@@ -60,18 +58,26 @@ class JobFailed(OnelipError):  # noqa: N818 - what happened, not what is wrong w
 
 
 @dataclass(frozen=True)
-class Circumstances:
-    """How jobs are run, which does not change what they are: device, time between checkpoints, news for the view."""
+class JobOptions:
+    """How a job is run, which does not change what it is.
 
-    device: str = "cpu"
+    Args:
+        checkpoint_seconds: time between checkpoints of a training.
+        stop_requested: once it says yes, a training writes a checkpoint and is left.
+    """
+
     checkpoint_seconds: float = 30.0
-    say: Callable[[str], None] = lambda news: None
+    stop_requested: Callable[[], bool] = lambda: False
 
 
 class Job(ABC):
-    """One measurement, search or training. Two jobs with the same name are the same job."""
+    """One measurement, trial, search or training. Two jobs with the same name are the same job.
+
+    `device` is cpu or cuda: the kind that the job computes on.
+    """
 
     kind: JobKind
+    device: str
 
     @functools.cached_property
     def name(self) -> str:
@@ -89,69 +95,92 @@ class Job(ABC):
 
     @property
     @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Budget, batch size and so on, as plain values: for tables and for study.json."""
+    def details(self) -> dict[str, Any]:
+        """What the job is beside its network, as plain values: budget, seed and so on; for tables and study.json."""
 
     @property
     def needs(self) -> tuple[Job, ...]:
         """Jobs whose results this one uses."""
         return ()
 
+    @property
+    def bears_failed_needs(self) -> bool:
+        """Whether it can be done as soon as all jobs that it needs have ended, in whatever way."""
+        return False
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether its result is wrong if anything else computes on the same device: true for times."""
+        return False
+
+    @property
+    def uses_device(self) -> bool:
+        """Whether it computes on its device at all; counting and choosing do not."""
+        return True
+
     @abstractmethod
     def recorded(self, study: Path) -> JobState:
         """What the records say."""
 
     @abstractmethod
-    def run(self, study: Path, how: Circumstances) -> None:
+    def run(self, study: Path, options: JobOptions) -> None:
         """Do it, or continue; an exception is a failure."""
 
     @abstractmethod
     def estimated_seconds(self, study: Path) -> float | None:
         """A rough estimate of the whole job, None if nothing is known."""
 
+    def part_done(self, study: Path) -> float | None:
+        """How much of it is done, from 0 to 1; None where nothing is known."""
+        return None
+
     @property
     def label(self) -> str:
         """For people."""
-        facts = self.facts
-        words = [facts.get("quantity"), self.network.label, budget_word(facts)]
-        if facts.get("seed") is not None and self.kind == "train":
-            words.append(f"seed {facts['seed']}")
+        details = self.details
+        words = [details.get("quantity"), self.network.label, budget_word(details)]
+        if details.get("trial") is not None:
+            words.append(f"trial {details['trial']}")
+        if self.kind == "train":
+            words.append(f"seed {details['seed']}")
         return " ".join([self.kind, *(str(word) for word in words if word)])
 
 
-def budget_word(facts: dict[str, Any]) -> str:
+def budget_word(details: dict[str, Any]) -> str:
     """30m, or 4 epochs; nothing for a measurement."""
-    epochs = facts.get("epochs")
-    return f"{epochs} epochs" if epochs is not None else facts.get("budget") or ""
+    epochs = details.get("epochs")
+    return f"{epochs} epochs" if epochs is not None else details.get("budget") or ""
 
 
-def lock_folder(job: Job, study: Path) -> Path:
-    """Where the lock of a job is."""
-    return study / _LOCKS / job.name
+def job_folder(job: Job, study: Path) -> Path:
+    """Where lock, attempts and output of a job are."""
+    return study / JOBS / job.name
 
 
 def state_of(job: Job, study: Path) -> JobState:
     """Running if some process works on it, else what the records say."""
     recorded = job.recorded(study)
-    if recorded.status is not JobStatus.DONE and is_locked(lock_folder(job, study)):
+    if recorded.status is not JobStatus.DONE and is_locked(job_folder(job, study)):
         return JobState(JobStatus.RUNNING)
     return recorded
 
 
 def state_of_record(folder: Path, result: Callable[[RunRecord], str]) -> JobState:
     """State of a job that is one record; `result` says in a few words what a finished one has found."""
-    if not (folder / RECORD_FILE).exists():
-        return JobState(JobStatus.PENDING)
     try:
-        record = read_record(folder)
+        record = known_record(folder)
     except InvalidInputError as error:
         return JobState(JobStatus.FAILED, str(error), is_final=False)
+    return JobState(JobStatus.PENDING) if record is None else state_from(record, result)
+
+
+def state_from(record: RunRecord, result: Callable[[RunRecord], str]) -> JobState:
+    """State of a job with this record."""
     if record.status is RunStatus.FINISHED:
-        return JobState(JobStatus.DONE, None, result(record), record.seconds, record.updated_at)
+        return JobState(JobStatus.DONE, None, result(record), record.seconds)
     if record.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED):
         return JobState(JobStatus.PENDING, seconds=record.seconds)
     reason = record.reason or record.status.value
     if record.status is not RunStatus.FAILED:
         reason = f"{record.status.value}: {reason}"
-    is_final = record.status is not RunStatus.FAILED
-    return JobState(JobStatus.FAILED, reason, "", record.seconds, record.updated_at, is_final)
+    return JobState(JobStatus.FAILED, reason, seconds=record.seconds, is_final=record.status is not RunStatus.FAILED)

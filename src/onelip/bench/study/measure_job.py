@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from onelip.bench.measurement import Measurement, Rounds, run_measurement
+from onelip.bench.measurement import PREDICTED, Measurement, Rounds, run_measurement
+from onelip.bench.measurement.measurements import fingerprint
 from onelip.bench.measurement.memory_limits import GIB
-from onelip.bench.runs import RECORD_FILE, NetworkSpec, RunRecord, read_record, run_name
-from onelip.bench.study.jobs import RUNS, Circumstances, Job, JobFailed, JobState, state_of_record
+from onelip.bench.runs import NetworkSpec, RunRecord, run_name
+from onelip.bench.study.job_base import RUNS, Job, JobFailed, JobOptions, JobState, JobStatus, state_from
+from onelip.bench.study.measured import measurements
 
 SHORT_ROUNDS = Rounds(warm_up=1, least=6, most=12, tolerance=0.05, seconds=4.0)
 """A rough ratio in seconds, for a first look. Six rounds are the fewest that give a 95 % interval of a median."""
@@ -20,15 +22,22 @@ _SHORT_SECONDS = 8.0
 
 @dataclass(frozen=True)
 class MeasureJob(Job):
-    """One quantity of one network."""
+    """One quantity of one network. The record, and not the job, names the hardware: that of whoever does the job."""
 
     measurement: Measurement
 
     kind = "measure"
 
+    @property
+    def device(self) -> str:
+        """cpu or cuda; predictions are made on a CPU."""
+        return "cpu" if self.measurement.device == PREDICTED else self.measurement.device
+
     def make_name(self) -> str:
-        """Name of the record."""
-        return run_name("measure", self.measurement.config())
+        """By the measurement and the code that is measured, so that a change of it makes a new job."""
+        measurement = self.measurement
+        code = fingerprint(measurement.quantity, measurement.network.method)
+        return run_name("job", {**asdict(measurement), "network": measurement.network, "fingerprint": code})
 
     @property
     def network(self) -> NetworkSpec:
@@ -36,16 +45,29 @@ class MeasureJob(Job):
         return self.measurement.network
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """Quantity and batch size."""
+    def details(self) -> dict[str, Any]:
+        """Quantity and batch."""
         return {"quantity": self.measurement.quantity, "batch_size": self.measurement.batch_size}
 
-    def recorded(self, study: Path) -> JobState:
-        """State of the record."""
-        return state_of_record(study / RUNS / self.name, _result)
+    @property
+    def runs_alone(self) -> bool:
+        """Times do."""
+        return self.measurement.quantity == "time"
 
-    def run(self, study: Path, how: Circumstances) -> None:
-        """Measure, unless there is a record."""
+    @property
+    def uses_device(self) -> bool:
+        """Predictions do not."""
+        return self.measurement.device != PREDICTED
+
+    def recorded(self, study: Path) -> JobState:
+        """State of the newest record that was made for this job."""
+        own = [record for record in measurements(study) if record.job == self.name]
+        if not own:
+            return JobState(JobStatus.PENDING)
+        return state_from(max(own, key=lambda record: record.updated_at), _result)
+
+    def run(self, study: Path, options: JobOptions) -> None:
+        """Measure, unless there is a record of the same hardware."""
         outcome = run_measurement(self.measurement, study / RUNS, job=self.name)
         if outcome.failure:
             raise JobFailed(outcome.failure)
@@ -65,14 +87,3 @@ def _result(record: RunRecord) -> str:
     if quantity == "memory":
         return f"training {metrics['training'] / GIB:.2f} GiB"
     return f"{metrics['training_step'] / 1e9:.3g} GMAC per step"
-
-
-def seconds_per_epoch(study: Path, network: NetworkSpec, batch_size: int) -> float | None:
-    """From the newest measured time of this network in the study, whatever the code and rounds."""
-    found = []
-    for path in (study / RUNS).glob(f"measure-*/{RECORD_FILE}"):
-        record = read_record(path.parent)
-        is_same = record.network == network and record.config["batch_size"] == batch_size
-        if is_same and record.config["quantity"] == "time" and record.metrics.get("fits"):
-            found.append((record.updated_at, record.metrics["seconds_per_epoch"]))
-    return max(found)[1] if found else None

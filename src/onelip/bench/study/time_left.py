@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onelip.bench.study.jobs import Job, JobState, JobStatus
+from onelip.bench.study.job_base import Job, JobState, JobStatus
 
 
 @dataclass
-class Progress:
-    """Counts and an estimate of the time that is left; fed by the events of workers.
+class TimeLeft:
+    """Counts and an estimate of the time that is left; fed by what an engine reports.
 
     Estimates are made before anything has run. What jobs of one sort really took, relative to their estimates, corrects
     those that are still to come.
@@ -80,7 +80,7 @@ class Progress:
 
 def _sort(job: Job) -> str:
     """Jobs whose estimates are wrong in the same way."""
-    return str(job.facts.get("quantity") or job.kind)
+    return str(job.details.get("quantity") or job.kind)
 
 
 def short_duration(seconds: float) -> str:

@@ -1,0 +1,5 @@
+"""`python -m onelip` is the command `onelip`."""
+
+from onelip.command import main
+
+main()

@@ -1,0 +1,98 @@
+"""Options of `onelip compare` that choose the engine and go to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from onelip.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from onelip.bench.engines.engine_base import Engine
+    from onelip.bench.study.job_base import Job
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Where the jobs run."""
+
+    engine: Literal["local", "ray", "slurm", "simulate"] = "local"
+    """local: processes on this machine. ray: tasks of a Ray cluster (extra `ray`). slurm: array jobs by submitit (extra
+    `slurm`). simulate: trains nothing, shows how long the study takes on a simulated cluster. See docs/cluster.md."""
+    workers: int | None = None
+    """local, ray: jobs at once on this machine; by default one per GPU, and one on a CPU."""
+    checkpoint_every: str = "30s"
+    """Time between checkpoints; a kill costs at most that much work."""
+    address: str | None = None
+    """ray: address of a running cluster, auto for the one of this machine; by default one is started here."""
+    cpus_per_job: int | None = None
+    """ray, slurm: cores of each job."""
+    gpu_memory: int | None = None
+    """ray: GiB of each GPU; small trainings by epochs then share one. Those with a time budget never do."""
+    partition: str | None = None
+    """slurm: partition."""
+    account: str | None = None
+    """slurm: account."""
+    constraint: str | None = None
+    """slurm: features that nodes must have, such as a100, so that budgets mean the same everywhere."""
+    time: str = "12h"
+    """slurm: limit of one job; a training saves a checkpoint before it and is queued again, so short ones are fine."""
+    slurm_local: bool = False
+    """slurm: submitit's local executor instead of a cluster, to try it out."""
+    nodes: int = 8
+    """simulate: machines."""
+    gpus_per_node: int = 8
+    """simulate: GPUs of each."""
+    failures: float = 0.05
+    """simulate: part of the nodes that fail within an hour, and of the jobs that are pre-empted."""
+
+    def make_engine(self, study: Path, device: str) -> Engine:
+        """The engine, ready to start jobs; an extra that is missing is named."""
+        from onelip.bench.runs.durations import parse_duration
+
+        parse_duration(self.checkpoint_every)
+        if self.workers is not None and self.workers < 1:
+            raise InvalidInputError(f"workers must be 1 or more, got {self.workers}")
+        match self.engine:
+            case "local":
+                from onelip.bench.engines.local_engine import LocalEngine, visible_gpus
+
+                gpus = visible_gpus()
+                if device == "cuda" and not gpus:
+                    raise InvalidInputError("there is no GPU here for --device cuda; use cpu, or another engine")
+                workers = self.workers or (len(gpus) if device == "cuda" else 1)
+                return LocalEngine(study, workers, self.checkpoint_every)
+            case "ray":
+                from onelip.bench.engines.ray_engine import RayEngine
+
+                return RayEngine(
+                    study,
+                    address=self.address,
+                    workers=self.workers,
+                    cpus_per_job=self.cpus_per_job,
+                    card_gib=self.gpu_memory,
+                    checkpoint_every=self.checkpoint_every,
+                )
+            case "slurm":
+                from onelip.bench.engines.slurm_engine import SlurmEngine, SlurmRequest
+
+                request = SlurmRequest(
+                    self.partition, self.account, self.constraint, parse_duration(self.time), self.cpus_per_job
+                )
+                return SlurmEngine(study, request, self.checkpoint_every, is_local=self.slurm_local)
+            case "simulate":
+                raise AssertionError("a simulation has no folder")
+
+    def simulate(self, jobs: Sequence[Job]) -> None:
+        """Run a study on a simulated cluster, in a folder that is thrown away, and say how it went."""
+        from onelip.bench.engines.simulated_engine import Cluster, simulate
+        from onelip.bench.study.time_left import short_duration
+
+        engine = simulate(jobs, Cluster(self.nodes, self.gpus_per_node, self.failures, self.failures))
+        hours, lost = engine.busy_seconds / 3600, engine.lost_seconds / 3600
+        print(f"{len(jobs)} jobs on {engine.workers} simulated GPUs: {short_duration(engine.clock)}")
+        print(f"GPU-hours: {hours:,.0f}, of which {lost:,.1f} were lost with their nodes")
+        print(f"node failures: {engine.node_failures}, pre-emptions: {engine.preemptions}")
+        print(f"records: {len(engine.completed)} jobs have theirs, each written once")

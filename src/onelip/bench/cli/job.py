@@ -1,0 +1,54 @@
+"""`onelip job`: do or continue one job of a study."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from onelip.bench.cli import CommandInfo
+from onelip.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class JobCommand:
+    """Do or continue one job of a study: what every engine starts, and what you can start by hand.
+
+    It may be killed and called again at any moment, on any machine that sees the folder: the record says what is done.
+
+    SIGTERM, SIGUSR1 and SIGUSR2 make a training write a checkpoint and leave.
+
+    Exit codes: 0 done, 1 failed, 3 another process works on it, 75 left, to be continued.
+    """
+
+    study: Annotated[Path, tyro.conf.Positional]
+    """Folder of the study."""
+    name: Annotated[str, tyro.conf.Positional]
+    """Name of the job, or the beginning of one: `onelip jobs STUDY --json` has them all."""
+    checkpoint_every: str = "30s"
+    """Time between checkpoints of a training; a kill costs at most that much work."""
+
+    def run(self) -> int:
+        """Do it."""
+        from onelip.bench.runs.durations import parse_duration
+        from onelip.bench.study.attempts import attempt
+        from onelip.bench.study.job_base import JobOptions
+        from onelip.bench.study.planner import find_job, plan
+        from onelip.bench.study.study_file import stored_options
+
+        stop = threading.Event()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+                signal.signal(number, lambda *_: stop.set())
+        options = stored_options(self.study)
+        if not options:
+            raise InvalidInputError(f"{self.study}: is not the folder of a study; `onelip compare` makes one")
+        job = find_job(plan(*options), self.name)
+        return attempt(job, self.study, JobOptions(parse_duration(self.checkpoint_every), stop.is_set))
+
+
+COMMAND = CommandInfo("job", JobCommand)

@@ -1,0 +1,59 @@
+"""`onelip jobs`: the jobs of a study and how they stand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from onelip.bench.cli import CommandInfo
+from onelip.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class JobsCommand:
+    """List the jobs of a study: state, host, engine, attempts, result or reason. Reads records, starts nothing."""
+
+    study: Annotated[Path, tyro.conf.Positional] = Path("study")
+    """Folder of the study."""
+    state: tuple[Literal["pending", "running", "done", "failed"], ...] = ()
+    """Only jobs in these states."""
+    json: bool = False
+    """Print JSON, with the names that `onelip job` takes."""
+
+    def run(self) -> int:
+        """Print them."""
+        from rich.console import Console
+
+        from onelip.bench.runs import dump_json
+        from onelip.bench.study.attempts import read_attempts
+        from onelip.bench.study.job_base import state_of
+        from onelip.bench.study.job_tables import state_table
+        from onelip.bench.study.planner import plan
+        from onelip.bench.study.study_file import stored_options
+
+        options = stored_options(self.study)
+        if not options:
+            raise InvalidInputError(f"{self.study}: is not the folder of a study; `onelip compare` makes one")
+        jobs = plan(*options)
+        states = {job.name: state_of(job, self.study) for job in jobs}
+        chosen = [job for job in jobs if not self.state or states[job.name].status.value in self.state]
+        if self.json:
+            rows = [
+                {
+                    "name": job.name,
+                    "label": job.label,
+                    **asdict(states[job.name]),
+                    "attempts": [asdict(one) for one in read_attempts(job, self.study)],
+                }
+                for job in chosen
+            ]
+            print(dump_json(rows))
+        else:
+            Console(highlight=False, markup=False).print(state_table(chosen, states, self.study))
+        return 0
+
+
+COMMAND = CommandInfo("jobs", JobsCommand)

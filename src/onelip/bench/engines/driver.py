@@ -1,0 +1,181 @@
+"""Which job is next: those whose needs are met, in the order of the plan, until none is left that could be done.
+
+The driver has no state that matters: killed and started again, it finds all there is in the records. Several drivers
+may work on one study; a job belongs to whoever has its lock, and the others wait for its record.
+"""
+
+from __future__ import annotations
+
+import heapq
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from onelip.bench.engines.engine_base import Ended, Engine
+from onelip.bench.study.attempts import OUTPUT_FILE, ExitCode, last_output
+from onelip.bench.study.job_base import JOBS, Job, JobState, JobStatus, state_of
+
+MOST_DEATHS = 3
+"""How often the process of a job may die by a signal before the job counts as failed; lost nodes do not count."""
+
+_SECONDS_PER_LOOK = 1.0
+_INTERRUPTED = 130
+
+
+class Observer(Protocol):
+    """Is told what happens."""
+
+    def started(self, job: Job) -> None:
+        """A job begins or is continued."""
+
+    def ended(self, job: Job, state: JobState) -> None:
+        """A job is done or has failed."""
+
+    def know(self, job: Job, state: JobState) -> None:
+        """A job was done, or has failed for good, in another session or by another driver."""
+
+
+class Silent:
+    """Observer that looks away."""
+
+    def started(self, job: Job) -> None:
+        """Nothing."""
+
+    def ended(self, job: Job, state: JobState) -> None:
+        """Nothing."""
+
+    def know(self, job: Job, state: JobState) -> None:
+        """Nothing."""
+
+
+class Driver:
+    """Runs jobs on an engine. A job that fails is not tried again by this session, but by the next."""
+
+    def __init__(self, jobs: Sequence[Job], study: Path, engine: Engine, observer: Observer) -> None:
+        self.jobs, self.study, self.engine, self.observer = jobs, study, engine, observer
+        self.states: dict[str, JobState] = {}
+        self._by_name = {job.name: job for job in jobs}
+        self._order = {job.name: index for index, job in enumerate(jobs)}
+        self._missing = {job.name: {need.name for need in job.needs} for job in jobs}
+        self._dependents: dict[str, list[Job]] = {job.name: [] for job in jobs}
+        for job in jobs:
+            for need in self._missing[job.name]:
+                self._dependents[need].append(job)
+        self._ready: list[tuple[int, str]] = []
+        self._queued: set[str] = set()
+        self._elsewhere: set[str] = set()
+        self._deaths: Counter[str] = Counter()
+
+    def run(self) -> dict[str, JobState]:
+        """Until nothing is left to do; the states of all jobs by name, those that could not be run included."""
+        try:
+            for job in self.jobs:
+                self._first_look(job)
+            while True:
+                self._start_ready()
+                if not (self.engine.running or self._elsewhere):
+                    return {job.name: self.states[job.name] for job in self.jobs}
+                for ended in self.engine.wait(_SECONDS_PER_LOOK):
+                    self._ended(self._by_name[ended.name], ended)
+                self._look_elsewhere()
+        except KeyboardInterrupt:
+            self.engine.stop()
+            raise
+        finally:
+            self.engine.close()
+
+    def _first_look(self, job: Job) -> None:
+        """States that earlier sessions left; failures that may go well now are tried again."""
+        if job.name in self.states:  # not run, because of one that was looked at before
+            return
+        state = state_of(job, self.study)
+        if state.status is JobStatus.RUNNING:
+            self._elsewhere.add(job.name)
+        elif state.status is JobStatus.DONE or (state.status is JobStatus.FAILED and state.is_final):
+            self.observer.know(job, state)
+            self._settle(job, state)
+        elif not self._missing[job.name]:
+            self._queue(job)
+
+    def _queue(self, job: Job) -> None:
+        """Put a job among those that can begin, once."""
+        if not any(job.name in known for known in (self._queued, self._elsewhere, self.states)):
+            self._queued.add(job.name)
+            heapq.heappush(self._ready, (self._order[job.name], job.name))
+
+    def _start_ready(self) -> None:
+        while self._ready:
+            job = self._by_name[self._ready[0][1]]
+            if job.name not in self.states and not self.engine.has_room(job):
+                return
+            heapq.heappop(self._ready)
+            self._queued.discard(job.name)
+            if job.name in self.states or job.name in self._elsewhere:
+                continue
+            state = state_of(job, self.study)
+            if state.status is JobStatus.DONE:  # by another driver, since the first look
+                self.observer.know(job, state)
+                self._settle(job, state)
+            elif state.status is JobStatus.RUNNING:
+                self._elsewhere.add(job.name)
+            else:
+                self.engine.start(job)
+                self.observer.started(job)
+
+    def _ended(self, job: Job, ended: Ended) -> None:
+        state = job.recorded(self.study)
+        if state.status is JobStatus.DONE or ended.code == ExitCode.FAILED:
+            if state.status is JobStatus.PENDING:
+                state = JobState(JobStatus.FAILED, last_output(job, self.study) or "it ended without a result")
+            self._end(job, state)
+        elif ended.code == ExitCode.BUSY:
+            self._elsewhere.add(job.name)
+        elif ended.code in (None, ExitCode.LEFT, _INTERRUPTED):
+            self._queue(job)
+        elif self._deaths[job.name] + 1 < MOST_DEATHS:
+            self._deaths[job.name] += 1
+            self._queue(job)
+        else:
+            assert ended.code is not None
+            where = f"see {JOBS}/{job.name}/{OUTPUT_FILE}"
+            reason = f"its process ended {MOST_DEATHS} times with {_ending(ended.code)}; {where}"
+            self._end(job, JobState(JobStatus.FAILED, reason, is_final=False))
+
+    def _end(self, job: Job, state: JobState) -> None:
+        self.observer.ended(job, state)
+        self._settle(job, state)
+
+    def _settle(self, job: Job, state: JobState) -> None:
+        """Keep the state, and see which jobs have waited for it."""
+        self.states[job.name] = state
+        self._elsewhere.discard(job.name)
+        for dependent in self._dependents[job.name]:
+            if dependent.name in self.states:
+                continue
+            if state.status is JobStatus.FAILED and not dependent.bears_failed_needs:
+                self._settle(dependent, JobState(JobStatus.FAILED, f"not run: {job.label} has failed"))
+                continue
+            missing = self._missing[dependent.name]
+            missing.discard(job.name)
+            if not missing:
+                self._queue(dependent)
+
+    def _look_elsewhere(self) -> None:
+        """Jobs that other processes worked on: done, or left for whoever comes."""
+        for name in sorted(self._elsewhere, key=self._order.__getitem__):
+            job = self._by_name[name]
+            state = state_of(job, self.study)
+            if state.status is JobStatus.RUNNING:
+                continue
+            self._elsewhere.discard(name)
+            if state.status is JobStatus.PENDING:
+                self._queue(job)
+            else:
+                self.observer.know(job, state)
+                self._settle(job, state)
+
+
+def _ending(code: int) -> str:
+    return f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"code {code}"

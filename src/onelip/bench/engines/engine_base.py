@@ -1,0 +1,95 @@
+"""What an engine is, and the command that it starts for a job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onelip.bench.runs.machine import ENGINE_VARIABLE
+from onelip.bench.study.attempts import OUTPUT_FILE
+from onelip.bench.study.job_base import JOBS, Job
+
+PROGRAM: Sequence[str] = (sys.executable, "-m", "onelip")
+"""How the command line is called in a process of its own."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job's process has ended: with this exit code (negative: by a signal), or None where the engine has lost it."""
+
+    name: str
+    code: int | None
+
+
+@dataclass(frozen=True)
+class JobCommand:
+    """One call of `onelip job`, as plain values that can be sent to another machine."""
+
+    arguments: tuple[str, ...]
+    output: str
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def full_environment(self) -> dict[str, str]:
+        """Of the process: that of the machine it runs on, with what the engine adds."""
+        return os.environ | self.environment
+
+
+class Engine(ABC):
+    """Starts jobs and tells how they ended.
+
+    The same job may be started again after it has ended. An engine that loses a process says so; it never decides
+    about the state of a job, which is in its record.
+    """
+
+    name: str
+    workers: int = 1
+    """Jobs that run at once, as far as known: only for the estimate of the time that is left."""
+
+    def __init__(self, study: Path, checkpoint_every: str = "30s") -> None:
+        self.study, self.checkpoint_every = study, checkpoint_every
+
+    def has_room(self, job: Job) -> bool:
+        """Whether the job could begin now. Engines that have a queue of their own always say yes."""
+        return True
+
+    @abstractmethod
+    def start(self, job: Job) -> None:
+        """Begin a job, or put it into the engine's queue."""
+
+    @property
+    @abstractmethod
+    def running(self) -> int:
+        """Jobs that were started and have not been returned by `wait`."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> list[Ended]:
+        """Jobs that have ended; waits for one, at most so long."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End all jobs, giving trainings the time to save a checkpoint."""
+
+    def close(self) -> None:  # noqa: B027 - most engines have nothing to let go of
+        """Let go of what the engine has opened."""
+
+    def command(self, job: Job, threads: int | None = None) -> JobCommand:
+        """The command of a job, with its engine's name and its share of the cores in the environment."""
+        environment = {ENGINE_VARIABLE: self.name}
+        wanted = os.environ.get("OMP_NUM_THREADS") or threads  # what the user has set is set everywhere
+        if wanted is not None:
+            environment["OMP_NUM_THREADS"] = str(wanted)
+        study = self.study.resolve()
+        return JobCommand(
+            (*PROGRAM, "job", str(study), job.name, "--checkpoint-every", self.checkpoint_every),
+            str(study / JOBS / job.name / OUTPUT_FILE),
+            environment,
+        )
+
+
+def usable_cores() -> int:
+    """Cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

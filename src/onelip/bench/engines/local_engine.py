@@ -1,0 +1,87 @@
+"""Processes on this machine: one per GPU, or as many as asked for on a CPU."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import subprocess
+from pathlib import Path
+
+from onelip.bench.engines.engine_base import Ended, Engine, usable_cores
+from onelip.bench.engines.process import ask_to_stop, start_process
+from onelip.bench.study.job_base import Job
+
+
+class LocalEngine(Engine):
+    """`workers` processes at once. A job that has to run alone waits until its device is free, and keeps it.
+
+    On a CPU the device is the machine: a job that runs alone has all cores, others share them evenly. Of GPUs each
+    process sees one, as cuda:0.
+    """
+
+    name = "local"
+
+    def __init__(self, study: Path, workers: int = 1, checkpoint_every: str = "30s") -> None:
+        super().__init__(study, checkpoint_every)
+        self.workers = workers
+        self._pool = concurrent.futures.ThreadPoolExecutor(workers, "onelip-job")  # its threads wait for processes
+        self._futures: dict[concurrent.futures.Future[int], Job] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        gpus = visible_gpus()
+        self._free_gpus = [gpus[index % len(gpus)] for index in range(workers)] if gpus else []
+        self._gpu_of: dict[str, str] = {}
+
+    def has_room(self, job: Job) -> bool:
+        """A worker is free, and on a CPU nobody is disturbed or would disturb."""
+        jobs = self._futures.values()
+        if job.runs_alone and job.device == "cpu" and jobs:
+            return False
+        return len(self._futures) < self.workers and not any(one.runs_alone and one.device == "cpu" for one in jobs)
+
+    def start(self, job: Job) -> None:
+        """Start a process, and a thread that waits for it."""
+        threads = None
+        if job.device == "cpu":
+            threads = usable_cores() if job.runs_alone else max(1, usable_cores() // self.workers)
+        command = self.command(job, threads)
+        environment = command.full_environment()
+        if job.device != "cpu" and self._free_gpus:
+            self._gpu_of[job.name] = environment["CUDA_VISIBLE_DEVICES"] = self._free_gpus.pop(0)
+        process = start_process(command.arguments, command.output, environment)
+        self._processes[job.name] = process
+        self._futures[self._pool.submit(process.wait)] = job
+
+    @property
+    def running(self) -> int:
+        """Processes."""
+        return len(self._futures)
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """Until a process ends."""
+        done, _ = concurrent.futures.wait(self._futures, seconds, concurrent.futures.FIRST_COMPLETED)
+        ended = []
+        for future in done:
+            job = self._futures.pop(future)
+            del self._processes[job.name]
+            if job.name in self._gpu_of:
+                self._free_gpus.append(self._gpu_of.pop(job.name))
+            ended.append(Ended(job.name, future.result()))
+        return ended
+
+    def stop(self) -> None:
+        """Ask all processes to stop."""
+        ask_to_stop(list(self._processes.values()))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+def visible_gpus() -> list[str]:
+    """Names of the GPUs that this process may use, as CUDA_VISIBLE_DEVICES has them."""
+    import torch
+
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = given.split(",") if given else [str(index) for index in range(count)]
+    return names if count else []

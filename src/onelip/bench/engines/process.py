@@ -1,0 +1,51 @@
+"""A job's command as a process of its own: on this machine, and inside the tasks of Ray and Slurm."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PATIENCE_SECONDS = 30.0
+"""Time for a training to finish its step and write a checkpoint."""
+
+
+def start_process(arguments: Sequence[str], output: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start it in a session of its own, so that Ctrl-C on the terminal reaches only the process that started it."""
+    Path(output).parent.mkdir(parents=True, exist_ok=True)
+    with Path(output).open("ab") as log:
+        return subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=dict(environment),
+            start_new_session=True,
+        )
+
+
+def run_process(arguments: Sequence[str], output: str, environment: Mapping[str, str]) -> int:
+    """Start it and wait; if this process is told to stop, so is the other, and what it saves is waited for."""
+    process = start_process(arguments, output, os.environ | environment)
+    try:
+        return process.wait()
+    except BaseException:
+        ask_to_stop([process])
+        raise
+
+
+def ask_to_stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """SIGTERM, which makes a training write a checkpoint, and SIGKILL for whoever does not end in time."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+    try:
+        for process in processes:
+            process.wait(PATIENCE_SECONDS)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        for process in processes:
+            process.kill()
+            process.wait()

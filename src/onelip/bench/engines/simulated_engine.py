@@ -1,0 +1,204 @@
+"""A cluster that exists only as a clock: jobs take their estimated time, nodes fail, jobs are pre-empted.
+
+The driver, the plan, the records and the search are the real ones, so that a simulated study shows what a real one
+would do: how long it takes, what failures cost, and that every record is written once. Only the networks are not
+trained: their records hold numbers without a meaning, and are written to a folder that is thrown away.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import random
+import tempfile
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onelip.bench.engines.driver import Driver, Silent
+from onelip.bench.engines.engine_base import Ended, Engine
+from onelip.bench.engines.resources import gpu_share
+from onelip.bench.engines.simulated_records import write_simulated_record
+from onelip.bench.study.attempts import ExitCode
+from onelip.bench.study.job_base import Job, JobStatus
+from onelip.errors import InvalidInputError
+
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Machines with GPUs and their troubles.
+
+    Args:
+        nodes: machines.
+        gpus_per_node: GPUs of each.
+        failures_per_hour: part of the nodes that fail within an hour; their jobs lose what they have not saved.
+        preemptions_per_hour: part of the jobs that are pre-empted within an hour; they save a checkpoint first.
+        repair_seconds: until a node is back.
+        checkpoint_seconds: time between checkpoints.
+        start_seconds: of an attempt before it makes progress.
+        seed: of the troubles.
+    """
+
+    nodes: int = 8
+    gpus_per_node: int = 8
+    failures_per_hour: float = 0.05
+    preemptions_per_hour: float = 0.05
+    repair_seconds: float = 1800.0
+    checkpoint_seconds: float = 300.0
+    start_seconds: float = 30.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1 or self.gpus_per_node < 1:
+            raise InvalidInputError(f"a cluster has 1 node and GPU or more, got {self.nodes} and {self.gpus_per_node}")
+        if not (0 <= self.failures_per_hour < 1 and 0 <= self.preemptions_per_hour < 1):
+            raise InvalidInputError(f"failures per hour are a part from 0 to below 1, got {self.failures_per_hour}")
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One attempt: where it runs, and since when it makes progress."""
+
+    job: Job
+    attempt: int
+    node: int
+    begins: float
+
+
+def simulate(jobs: Sequence[Job], cluster: Cluster) -> SimulatedEngine:
+    """Run a study on a cluster, in a folder in memory where there is one; the engine knows how it went."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="onelip-simulated-", dir=memory) as folder:
+        engine = SimulatedEngine(Path(folder), cluster)
+        states = Driver(jobs, Path(folder), engine, Silent()).run()
+    assert all(state.status is JobStatus.DONE for state in states.values())
+    assert engine.completed == dict.fromkeys((job.name for job in jobs), 1)
+    return engine
+
+
+class SimulatedEngine(Engine):
+    """Places jobs on free GPUs in the order in which they come; jobs that need none begin at once."""
+
+    name = "simulate"
+
+    def __init__(self, study: Path, cluster: Cluster) -> None:
+        super().__init__(study)
+        self.cluster, self.clock = cluster, 0.0
+        self.workers = cluster.nodes * cluster.gpus_per_node
+        self.busy_seconds = self.lost_seconds = 0.0
+        self.node_failures = self.preemptions = 0
+        self.completed: Counter[str] = Counter()
+        self._random = random.Random(cluster.seed)
+        self._free = dict.fromkeys(range(cluster.nodes), cluster.gpus_per_node)
+        self._queue: deque[Job] = deque()
+        self._working: dict[str, _Work] = {}
+        self._saved: dict[str, float] = {}
+        self._attempts: Counter[str] = Counter()
+        self._numbers = itertools.count()
+        self._events: list[tuple[float, int, str, object]] = []
+        for node in range(cluster.nodes):
+            self._plan_failure(node)
+
+    @property
+    def running(self) -> int:
+        """Jobs that wait for a GPU or have one."""
+        return len(self._queue) + len(self._working)
+
+    def start(self, job: Job) -> None:
+        """Into the queue."""
+        self._queue.append(job)
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """Move the clock to the next event that ends a job."""
+        self._place()
+        while self._events:
+            self.clock, _, kind, subject = heapq.heappop(self._events)
+            ended = self._happens(kind, subject)
+            if ended:
+                return ended
+            self._place()
+        return []
+
+    def stop(self) -> None:
+        """Nothing runs."""
+        self._queue.clear()
+        self._working.clear()
+
+    def _later(self, seconds: float, kind: str, subject: object) -> None:
+        heapq.heappush(self._events, (self.clock + seconds, next(self._numbers), kind, subject))
+
+    def _plan_failure(self, node: int) -> None:
+        if self.cluster.failures_per_hour:
+            self._later(_HOUR * self._random.expovariate(self.cluster.failures_per_hour), "failure", node)
+
+    def _place(self) -> None:
+        """Jobs of the queue to free GPUs. A job that uses none has a core of the machine that drives the study."""
+        waiting: deque[Job] = deque()
+        while self._queue:
+            job = self._queue.popleft()
+            node = -1
+            if gpu_share(job) or job.uses_device:
+                node = max(self._free, key=self._free.__getitem__, default=-1)
+                if node < 0 or not self._free[node]:
+                    waiting.append(job)
+                    waiting.extend(self._queue)
+                    self._queue.clear()
+                    break
+                self._free[node] -= 1
+            self._begin(job, node)
+        self._queue = waiting
+
+    def _begin(self, job: Job, node: int) -> None:
+        self._attempts[job.name] += 1
+        work = _Work(job, self._attempts[job.name], node, self.clock + self.cluster.start_seconds)
+        self._working[job.name] = work
+        needed = (job.estimated_seconds(self.study) or _HOUR) - self._saved.get(job.name, 0.0)
+        self._later(self.cluster.start_seconds + needed, "end", work)
+        if self.cluster.preemptions_per_hour and node >= 0:
+            self._later(_HOUR * self._random.expovariate(self.cluster.preemptions_per_hour), "preemption", work)
+
+    def _happens(self, kind: str, subject: object) -> list[Ended]:
+        if isinstance(subject, _Work):
+            if self._working.get(subject.job.name) is not subject:  # an attempt that has ended before
+                return []
+            return [self._ends(subject) if kind == "end" else self._preempted(subject)]
+        assert isinstance(subject, int)
+        if kind == "repair":
+            self._free[subject] = self.cluster.gpus_per_node
+            self._plan_failure(subject)
+            return []
+        self.node_failures += 1
+        self._free.pop(subject)
+        self._later(self.cluster.repair_seconds, "repair", subject)
+        return [self._lost(work) for work in list(self._working.values()) if work.node == subject]
+
+    def _ends(self, work: _Work) -> Ended:
+        self._leave(work)
+        write_simulated_record(work.job, self.study)
+        self.completed[work.job.name] += 1
+        return Ended(work.job.name, ExitCode.DONE)
+
+    def _preempted(self, work: _Work) -> Ended:
+        self.preemptions += 1
+        self._saved[work.job.name] = self._saved.get(work.job.name, 0.0) + max(0.0, self.clock - work.begins)
+        self._leave(work)
+        return Ended(work.job.name, ExitCode.LEFT)
+
+    def _lost(self, work: _Work) -> Ended:
+        done = max(0.0, self.clock - work.begins)
+        kept = done - done % self.cluster.checkpoint_seconds
+        self._saved[work.job.name] = self._saved.get(work.job.name, 0.0) + kept
+        self.lost_seconds += done - kept
+        self._leave(work)
+        return Ended(work.job.name, None)
+
+    def _leave(self, work: _Work) -> None:
+        del self._working[work.job.name]
+        if work.node in self._free:
+            self._free[work.node] += 1
+        if work.node >= 0:
+            self.busy_seconds += self.clock - work.begins + self.cluster.start_seconds

@@ -1,0 +1,200 @@
+"""Array jobs of Slurm through submitit: one Slurm job per job of the study, requeued until it is done.
+
+Before its time limit, and when it is pre-empted, Slurm signals a job: the training writes a checkpoint, submitit puts
+the same job into the queue again, and it continues there.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onelip.bench.engines.engine_base import Ended, Engine, JobCommand
+from onelip.bench.engines.process import PATIENCE_SECONDS, start_process
+from onelip.bench.engines.resources import gpu_share
+from onelip.bench.study.job_base import JOBS, Job
+from onelip.errors import InvalidInputError
+
+_SUBMITIT_FOLDER = ".submitit"
+_SIGNAL_SECONDS = 120.0
+_NO_LIMIT = 10**6
+_SECONDS_PER_LOOK = 0.5
+_SECONDS_PER_QUEUE_LOOK = 20.0  # every question costs the cluster's controller some work
+
+
+@dataclass(frozen=True)
+class SlurmRequest:
+    """What every job asks of the cluster; None is the cluster's own default."""
+
+    partition: str | None = None
+    account: str | None = None
+    constraint: str | None = None
+    time_limit_seconds: float = 12 * 3600.0
+    cpus_per_job: int | None = None
+
+
+class SlurmTask:
+    """What submitit calls on the node: the job's command, and how to leave and continue it.
+
+    submitit calls `checkpoint` from a signal handler, in the middle of `__call__` and in the same thread. Waiting for a
+    process takes a lock, which the handler could then never get, so that a thread of its own waits for the process.
+    """
+
+    def __init__(self, command: JobCommand) -> None:
+        self.command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._waiter: threading.Thread | None = None
+
+    def __call__(self) -> int:
+        """Run the command; its exit code is the result."""
+        command = self.command
+        self._process = start_process(command.arguments, command.output, command.full_environment())
+        self._waiter = threading.Thread(target=self._process.wait, daemon=True)
+        self._waiter.start()
+        while self._waiter.is_alive():
+            time.sleep(_SECONDS_PER_LOOK)
+        return self._process.returncode
+
+    def checkpoint(self) -> Any:
+        """Called on the signal before the end: let the training save, and ask for the same task again."""
+        from submitit.helpers import DelayedSubmission
+
+        if self._process is not None and self._waiter is not None:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                deadline = time.monotonic() + PATIENCE_SECONDS
+                if self._waiter.is_alive():
+                    self._process.send_signal(number)
+                while self._waiter.is_alive() and time.monotonic() < deadline:
+                    time.sleep(_SECONDS_PER_LOOK)
+        return DelayedSubmission(SlurmTask(self.command))
+
+
+class SlurmEngine(Engine):
+    """Jobs of one kind are submitted together as an array.
+
+    Args:
+        study: its folder, which all nodes see under the same path.
+        request: partition, account and so on.
+        checkpoint_every: time between checkpoints.
+        is_local: submitit's local executor instead of Slurm: processes on this machine.
+    """
+
+    name = "slurm"
+
+    def __init__(
+        self, study: Path, request: SlurmRequest, checkpoint_every: str = "30s", *, is_local: bool = False
+    ) -> None:
+        super().__init__(study, checkpoint_every)
+        self._submitit, self.request, self.is_local = _import_submitit(), request, is_local
+        self._waiting: list[Job] = []
+        self._submitted: dict[str, Any] = {}
+        self._gone: set[str] = set()
+        self._looked_at = time.monotonic()
+
+    def start(self, job: Job) -> None:
+        """Keep it for the next array."""
+        self._waiting.append(job)
+
+    @property
+    def running(self) -> int:
+        """Jobs that wait for their array, are queued, or run."""
+        return len(self._waiting) + len(self._submitted)
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """Submit what was started since the last call, then look until something has ended."""
+        self._submit()
+        deadline = time.monotonic() + seconds
+        while True:
+            done = self._ended()
+            if done or time.monotonic() >= deadline:
+                return [Ended(name, _exit_code(self._submitted.pop(name))) for name in done]
+            time.sleep(_SECONDS_PER_LOOK)
+
+    def _ended(self) -> list[str]:
+        """Jobs with a result, and those that have left the queue without one, twice in a row.
+
+        submitit asks sacct, which clusters without accounting do not have.
+        """
+        if self.is_local:
+            return [name for name, job in self._submitted.items() if job.done()]
+        done = [name for name, job in self._submitted.items() if job.paths.result_pickle.exists()]
+        if not done and time.monotonic() - self._looked_at > _SECONDS_PER_QUEUE_LOOK:
+            self._looked_at = time.monotonic()
+            queue = subprocess.run(
+                ["squeue", "--me", "--noheader", "--array", "--format=%i"], capture_output=True, text=True, check=False
+            )
+            if queue.returncode == 0:
+                absent = {name for name, job in self._submitted.items() if job.job_id not in queue.stdout.split()}
+                done, self._gone = sorted(absent & self._gone), absent - self._gone
+        return done
+
+    def stop(self) -> None:
+        """Cancel all jobs; those that run save a checkpoint."""
+        for job in self._submitted.values():
+            job.cancel(check=False)
+        self._waiting.clear()
+
+    def _submit(self) -> None:
+        groups: dict[tuple[tuple[str, Any], ...], list[Job]] = {}
+        for job in self._waiting:
+            groups.setdefault(tuple(self.parameters(job).items()), []).append(job)
+        self._waiting.clear()
+        for parameters, jobs in groups.items():
+            executor = self._submitit.AutoExecutor(
+                folder=self.study.resolve() / JOBS / _SUBMITIT_FOLDER,
+                cluster="local" if self.is_local else "slurm",
+                slurm_max_num_timeout=_NO_LIMIT,
+            )
+            executor.update_parameters(**dict(parameters), slurm_additional_parameters={"requeue": True})
+            with executor.batch():
+                submitted = [executor.submit(SlurmTask(self.command(job, self._threads(job)))) for job in jobs]
+            self._submitted |= {job.name: one for job, one in zip(jobs, submitted, strict=True)}
+
+    def _threads(self, job: Job) -> int | None:
+        """A job that runs alone uses all cores of its node."""
+        return None if job.runs_alone else self.request.cpus_per_job or 1
+
+    def parameters(self, job: Job) -> dict[str, Any]:
+        """What is asked of the cluster for a job, in submitit's words."""
+        request = self.request
+        gpus = 1 if gpu_share(job) else 0
+        found: dict[str, Any] = {
+            "name": f"onelip-{job.kind}",
+            "timeout_min": max(1, round(request.time_limit_seconds / 60)),
+            "cpus_per_task": request.cpus_per_job or 1,
+            "slurm_signal_delay_s": round(min(_SIGNAL_SECONDS, request.time_limit_seconds / 2)),
+            "slurm_partition": request.partition,
+            "slurm_account": request.account,
+            "slurm_constraint": request.constraint,
+            "gpus_per_node": gpus or None,
+            "slurm_exclusive": True if job.runs_alone and not gpus else None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _exit_code(job: Any) -> int | None:
+    """Of the command; None if Slurm ended the job in another way: cancelled, with its node, ..."""
+    if not job.paths.result_pickle.exists():
+        return None
+    try:
+        return int(job.result())
+    except Exception:  # submitit raises whatever ended the task
+        return None
+
+
+def _import_submitit() -> Any:
+    try:
+        import submitit
+        import submitit.core.logger
+    except ImportError as error:
+        raise InvalidInputError(
+            'the engine slurm needs the extra "slurm": pip install "onelip[bench,slurm]"'
+        ) from error
+    submitit.core.logger.get_logger().setLevel(logging.ERROR)
+    return submitit

@@ -1,0 +1,28 @@
+"""Predicted training memory of the paper's networks at batch 256, shipped with the package.
+
+It says what fits a card before anything was measured. The file is made from records, never by hand:
+
+    onelip measure memory --predict --sizes XS S M L --runs-dir /tmp/predicted
+    python benchmarks/predicted_memory.py /tmp/predicted
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from importlib import resources
+
+from onelip.protocol import DATA_SETS
+
+FILE = "predicted_training_memory.csv"
+
+IMAGE_SIZES = {name: format.image_size for name, format in DATA_SETS.items()} | {"cifar10-mini": 32}
+"""Memory and time depend on the image size; the number of classes does not change these networks."""
+
+
+@functools.cache
+def predicted_training_memory() -> dict[tuple[str, str, int], int]:
+    """(method, size, image size) to the peak of live tensors in training, in bytes."""
+    text = resources.files("onelip.bench.published").joinpath(FILE).read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return {(row["method"], row["size"], int(row["image_size"])): int(row["training_bytes"]) for row in rows}

@@ -1,0 +1,137 @@
+"""One attempt at one job: `onelip job STUDY NAME` in whatever process an engine has started it.
+
+    <study>/jobs/<name>/.lock            held by the process that works on the job; it ends with its process
+    <study>/jobs/<name>/attempts.jsonl   a line when an attempt begins, and one when it ends: where, by whom, how
+    <study>/jobs/<name>/output.log       what its processes printed
+
+The attempts tell people what happened. Whether the job is done is in its record alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from onelip.bench.runs.lock import RunLock
+from onelip.bench.runs.machine import ENGINE_VARIABLE
+from onelip.bench.study.job_base import Job, JobOptions, JobStatus, job_folder
+from onelip.bench.training import LeftEarly
+from onelip.errors import InvalidInputError, OnelipError, one_line
+
+OUTPUT_FILE = "output.log"
+_ATTEMPTS_FILE = "attempts.jsonl"
+
+
+class ExitCode(enum.IntEnum):
+    """How `onelip job` ends."""
+
+    DONE = 0
+    """The job is done, by this process or by an earlier one."""
+    FAILED = 1
+    """It has no result; the last line of the output says why."""
+    BUSY = 3
+    """Another process works on it."""
+    LEFT = 75
+    """Asked to stop, it has saved what it had; to be continued. The number is EX_TEMPFAIL of sysexits.h."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One process that worked on a job; `outcome` is None if it runs or was killed."""
+
+    host: str
+    process: int
+    engine: str
+    load: float
+    started_at: str
+    outcome: str | None = None
+
+
+def attempt(job: Job, study: Path, options: JobOptions) -> ExitCode:
+    """Do or continue a job, unless it is done or another process works on it."""
+    folder = job_folder(job, study)
+    try:
+        lock = RunLock(folder)
+    except InvalidInputError as error:  # another process was quicker
+        print(f"onelip: {error}", file=sys.stderr)
+        return ExitCode.BUSY
+    try:
+        if job.recorded(study).status is JobStatus.DONE:
+            return ExitCode.DONE
+        _note(folder, _beginning())
+        code = _run(job, study, options)
+        _note(folder, {"ended_at": _now(), "outcome": code.name.lower()})
+        return code
+    finally:
+        lock.release()
+
+
+def _run(job: Job, study: Path, options: JobOptions) -> ExitCode:
+    try:
+        job.run(study, options)
+    except LeftEarly:
+        return ExitCode.LEFT
+    except Exception as error:  # whatever it is, it ends this job only, and its reason is told
+        reason = str(error) if isinstance(error, OnelipError) else one_line(error)
+        print(f"onelip: {reason}", file=sys.stderr)
+        return ExitCode.FAILED
+    state = job.recorded(study)
+    if state.status is JobStatus.DONE:
+        return ExitCode.DONE
+    print(f"onelip: {state.reason or 'it ended without a result'}", file=sys.stderr)
+    return ExitCode.FAILED
+
+
+def read_attempts(job: Job, study: Path) -> list[Attempt]:
+    """All attempts at a job so far, the oldest first."""
+    found: list[Attempt] = []
+    try:
+        lines = (job_folder(job, study) / _ATTEMPTS_FILE).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            values = json.loads(line)
+        except ValueError:  # cut short by a kill
+            continue
+        if "outcome" not in values:
+            found.append(Attempt(**values))
+        elif found:
+            found[-1] = Attempt(**{**found[-1].__dict__, "outcome": values["outcome"]})
+    return found
+
+
+def last_output(job: Job, study: Path) -> str | None:
+    """The last line that the job printed, without the name of the program."""
+    try:
+        text = (job_folder(job, study) / OUTPUT_FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1].removeprefix("onelip: ") if lines else None
+
+
+def _beginning() -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "engine": os.environ.get(ENGINE_VARIABLE, "none"),
+        "load": round(os.getloadavg()[0], 2),
+        "started_at": _now(),
+    }
+
+
+def _note(folder: Path, values: dict[str, Any]) -> None:
+    with (folder / _ATTEMPTS_FILE).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(values) + "\n")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,24 @@
+"""Records of a study, read once, and again when they change: a driver asks for the same ones over and over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onelip.bench.runs import RECORD_FILE, RunRecord, read_record
+
+_known: dict[Path, tuple[tuple[int, int], RunRecord]] = {}
+
+
+def known_record(folder: Path) -> RunRecord | None:
+    """The record in a folder, None if there is none; `InvalidInputError` if it is damaged.
+
+    Records are replaced, never written over, so that a changed one is another file.
+    """
+    try:
+        status = (folder / RECORD_FILE).stat()
+    except OSError:
+        return None
+    version = (status.st_ino, status.st_mtime_ns)
+    if folder not in _known or _known[folder][0] != version:
+        _known[folder] = (version, read_record(folder))
+    return _known[folder][1]

@@ -1,0 +1,121 @@
+"""Processes on this machine: who may run beside whom, and studies whose processes are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_data
+from fake_jobs import FakeJob
+from small_study import COMMAND, assert_same_records, attempts_of, run_inline
+
+from onelip.bench.engines import engine_base
+from onelip.bench.engines.local_engine import LocalEngine
+from onelip.bench.study.job_base import JOBS
+
+PYTHON = sys.executable
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_data.install(monkeypatch.setattr)
+
+
+@pytest.fixture
+def _sleeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are processes that say what they were given and sleep until they are stopped."""
+    script = (
+        "import os, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(75));"
+        "print(os.environ.get('OMP_NUM_THREADS'), os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); time.sleep(60)"
+    )
+    monkeypatch.setattr(engine_base, "PROGRAM", (PYTHON, "-c", script))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+def _output(engine: LocalEngine, job: FakeJob) -> list[str]:
+    path = engine.study / JOBS / job.name / "output.log"
+    while not path.exists() or not path.read_text().strip():
+        time.sleep(0.01)
+    return path.read_text().split()
+
+
+@pytest.mark.usefixtures("_sleeping")
+def test_a_time_is_measured_alone_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onelip.bench.engines.local_engine.usable_cores", lambda: 8)
+    engine = LocalEngine(tmp_path, workers=2)
+    timed, first, second, third = FakeJob("timed", alone=True), FakeJob("a"), FakeJob("b"), FakeJob("c")
+    engine.start(first)
+    assert engine.has_room(second)
+    assert not engine.has_room(timed)
+    engine.start(second)
+    assert not engine.has_room(third)
+    assert _output(engine, first)[0] == _output(engine, second)[0] == "4"
+    engine.stop()
+    codes = {ended.name: ended.code for _ in range(2) if engine.running for ended in engine.wait(10)}
+    assert codes == {"a": 75, "b": 75}
+    engine.start(timed)
+    assert not engine.has_room(first)
+    assert _output(engine, timed)[0] == "8"
+    engine.stop()
+    engine.close()
+
+
+@pytest.mark.usefixtures("_sleeping")
+def test_each_process_sees_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    engine = LocalEngine(tmp_path, workers=2)
+    jobs = [FakeJob("a", device="cuda", alone=True), FakeJob("b", device="cuda")]
+    for job in jobs:
+        assert engine.has_room(job), "a GPU of its own is alone enough"
+        engine.start(job)
+    assert [_output(engine, job)[1] for job in jobs] == ["4", "7"]
+    engine.stop()
+    engine.close()
+
+
+def _start_driver(study: Path) -> subprocess.Popen[bytes]:
+    command = [
+        PYTHON,
+        tiny_data.__file__,
+        *COMMAND.split(),
+        "--out",
+        str(study),
+        "--workers",
+        "2",
+        "--checkpoint-every",
+        "0.001s",
+    ]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def _wait_for(what: Any, *running: subprocess.Popen[bytes]) -> Any:
+    while not (found := what()):
+        assert all(process.poll() is None for process in running), "ended before it could be killed"
+        time.sleep(0.02)
+    return found
+
+
+def test_killed_workers_and_drivers_lose_and_double_nothing(tmp_path: Path) -> None:
+    """A worker is killed, then its driver, while a second one works on the same study, and ends it."""
+    study = tmp_path / "killed"
+    first = _start_driver(study)
+    begun = _wait_for(lambda: [one for tried in attempts_of(study).values() for one in tried], first)
+    os.kill(begun[0].process, signal.SIGKILL)
+    second = _start_driver(study)
+    _wait_for(lambda: sum(map(len, attempts_of(study).values())) >= 3, first)
+    first.kill()
+    first.wait()
+    assert second.wait() == 0
+    run_inline(tmp_path / "whole")
+    assert_same_records(tmp_path / "whole", study)
+    attempts = attempts_of(study)
+    assert all([one.outcome for one in tried].count("done") == 1 for tried in attempts.values()), "done once"
+    assert any(one.outcome is None for tried in attempts.values() for one in tried), "killed"

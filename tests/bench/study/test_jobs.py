@@ -1,0 +1,170 @@
+"""Jobs that really train, search and measure, in this process: results, failures, continuation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_data
+from fake_jobs import InlineEngine
+
+from onelip.bench.engines.driver import Driver, Silent
+from onelip.bench.runs import RunStatus, StoredRun, load_records, remove_run
+from onelip.bench.study.attempts import ExitCode, attempt
+from onelip.bench.study.job_base import Job, JobOptions, JobState, JobStatus
+from onelip.bench.study.measure_job import MeasureJob
+from onelip.bench.study.options import StudyOptions
+from onelip.bench.study.planner import plan
+from onelip.bench.study.train_job import TrainJob
+from onelip.bench.training.session import DivergedError, Session
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_data.install(monkeypatch.setattr)
+
+
+def _plan(**changes: Any) -> tuple[Job, ...]:
+    small: dict[str, Any] = {"methods": ("aol",), "sizes": (), "width": 4, "datasets": ("tiny",), "epochs": 2}
+    return plan(StudyOptions(**{**small, "batch_size": 32, "measure": "none", **changes}))
+
+
+def _drive(jobs: tuple[Job, ...], study: Path, options: JobOptions | None = None) -> dict[str, JobState]:
+    return Driver(jobs, study, InlineEngine(study, options), Silent()).run()
+
+
+def _stored(study: Path) -> dict[str, StoredRun]:
+    return {run.folder.name: run for run in load_records(study / "runs").runs}
+
+
+def _fail_in_training(monkeypatch: pytest.MonkeyPatch, method: str, error: BaseException) -> None:
+    original = Session.step
+
+    def step(self: Session, *args: Any) -> float:
+        if self.config.network.method == method:
+            raise error
+        return original(self, *args)
+
+    monkeypatch.setattr(Session, "step", step)
+
+
+def test_the_winning_trial_is_the_final_training(tmp_path: Path) -> None:
+    jobs = _plan(search_runs=2, methods=("aol", "standard"))
+    states = _drive(jobs, tmp_path)
+    assert {state.status for state in states.values()} == {JobStatus.DONE}
+    runs = _stored(tmp_path)
+    assert len(runs) == 4, "two trials, one of which is the training of aol, one training of standard, one search"
+    (search,) = (run.record for run in runs.values() if run.record.kind == "search")
+    winner = runs[search.metrics["run"]].record
+    assert winner.config["lr"] == search.metrics["lr"]
+    assert {"test_certified_accuracy_36", "diagnostics"} <= winner.metrics.keys()
+    # The record knows its job: that of the final training for the winner, that of the trial for the other.
+    trained = {job.name for job in jobs if job.kind == "train"}
+    trials = {job.name for job in jobs if job.kind == "trial"}
+    certified = {run.record.job for run in runs.values() if "test_accuracy" in run.record.metrics}
+    assert certified == trained
+    assert len({run.record.job for run in runs.values()} & trials) == 1
+    assert winner.machine["host"]
+    assert winner.machine["load"] >= 0
+
+
+def test_a_failing_job_does_not_stop_the_others_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = _plan(methods=("soc", "aol"), epochs=1)
+    with monkeypatch.context() as patch:
+        _fail_in_training(patch, "soc", RuntimeError("eigh did\nnot converge"))
+        states = _drive(jobs, tmp_path)
+    assert [state.status for state in states.values()] == [JobStatus.FAILED, JobStatus.DONE]
+    assert states[jobs[0].name].reason == "RuntimeError: eigh did not converge"
+    assert {state.status for state in _drive(jobs, tmp_path).values()} == {JobStatus.DONE}
+
+
+@pytest.mark.parametrize("broken", ["proven_metrics", "diagnose"])
+def test_a_training_that_cannot_be_certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ArithmeticError("no bound")
+
+    jobs = _plan(epochs=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"onelip.bench.study.train_job.{broken}", fail)
+        (state,) = _drive(jobs, tmp_path).values()
+    assert state.status is JobStatus.FAILED
+    assert "no bound" in str(state.reason)
+    (run,) = _stored(tmp_path).values()
+    assert not any(name.startswith("test_") for name in run.record.metrics), "half an evaluation is none"
+    with monkeypatch.context() as patch:  # it is certified without being trained again
+        _fail_in_training(patch, "aol", AssertionError("trained again"))
+        (state,) = _drive(jobs, tmp_path).values()
+    assert state.status is JobStatus.DONE
+    (run,) = _stored(tmp_path).values()
+    assert "evaluation_failure" not in run.record.metrics
+    assert "test_accuracy" in run.record.metrics
+
+
+def test_trainings_after_a_failed_search_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fail_in_training(monkeypatch, "aol", RuntimeError("out of memory"))
+    jobs = _plan(search_runs=2)
+    states = _drive(jobs, tmp_path)
+    by_kind = {job.kind: states[job.name] for job in jobs}
+    assert {state.status for state in states.values()} == {JobStatus.FAILED}
+    assert "none of 2 trials succeeded" in str(by_kind["search"].reason)
+    assert "out of memory" in str(by_kind["search"].reason)
+    assert "search" in str(by_kind["train"].reason)
+
+
+def test_divergence_is_final_for_a_training_and_a_result_for_a_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = _plan(epochs=1)
+    with monkeypatch.context() as patch:
+        _fail_in_training(patch, "aol", DivergedError("the training loss is not finite"))
+        _drive(jobs, tmp_path / "train")
+        trial, search, _ = _plan(epochs=1, search_runs=1)
+        states = _drive((trial, search), tmp_path / "search")
+    (state,) = _drive(jobs, tmp_path / "train").values()  # it would diverge again: nothing is run
+    assert state.status is JobStatus.FAILED
+    assert [run.status for run in _stored(tmp_path / "train").values()] == [RunStatus.DIVERGED]
+    assert [state.status for state in states.values()] == [JobStatus.DONE, JobStatus.FAILED]
+
+
+def test_a_training_that_is_asked_to_stop_is_continued(tmp_path: Path) -> None:
+    (job,) = _plan()
+    asked: list[bool] = []
+
+    def stop_requested() -> bool:
+        asked.append(True)
+        return len(asked) == 5
+
+    options = JobOptions(checkpoint_seconds=1e9, stop_requested=stop_requested)
+    assert attempt(job, tmp_path, options) == ExitCode.LEFT
+    assert job.recorded(tmp_path).status is JobStatus.PENDING
+    assert attempt(job, tmp_path, options) == ExitCode.DONE
+    assert len(asked) < 2 * 9 + 5, "it went on where it was"
+    assert job.part_done(tmp_path) == 1.0
+
+
+def test_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = _plan(datasets=("cifar10-mini",), epochs=3, batch_size=4, measure="short")
+    measured = [job for job in jobs if isinstance(job, MeasureJob)]
+    assert [job.measurement.quantity for job in measured] == ["memory", "memory", "macs", "macs", "time"]
+    assert [job.runs_alone for job in measured] == [False, False, False, False, True]
+    memory, timed = measured[1], measured[-1]
+    states = _drive((memory, timed), tmp_path)
+    assert {state.status for state in states.values()} == {JobStatus.DONE}
+    (record,) = (run.record for run in _stored(tmp_path).values() if run.record.job == timed.name)
+    assert 6 <= record.metrics["training"]["ratio"]["count"] <= 12
+    assert record.metrics["training"]["ratio"]["high"] < math.inf
+    # What was measured tells how long epochs will take.
+    (train,) = (job for job in jobs if isinstance(job, TrainJob))
+    assert (train.estimated_seconds(tmp_path) or 0) > 3 * record.metrics["seconds_per_epoch"]
+    assert train.estimated_seconds(tmp_path / "elsewhere") is None
+
+    # What does not fit is a result, not a failure.
+    remove_run(tmp_path / "runs" / record.name)
+    monkeypatch.setattr("onelip.bench.measurement.measurements.available_memory", lambda device: 1000)
+    (state,) = _drive((timed,), tmp_path).values()
+    assert state.status is JobStatus.DONE
+    assert "does not fit" in state.result
