@@ -26,6 +26,7 @@ OPTIONS = StudyOptions(
     epochs=2,
     batch_size=32,
     search_runs=2,
+    recipe="short",
     measure="none",
 )
 COMMAND = (
