@@ -42,16 +42,8 @@ def _product(left: Tensor, right: Tensor) -> float:
     return _real_products(left, right) * count * rows * inner * right.shape[-1]
 
 
-def _added_product(_added: Tensor, left: Tensor, right: Tensor) -> float:
-    return _product(left, right)
-
-
 def _matrix_vector(matrix: Tensor, vector: Tensor) -> float:
     return _real_products(matrix, vector) * matrix.numel()
-
-
-def _added_matrix_vector(_added: Tensor, matrix: Tensor, vector: Tensor) -> float:
-    return _matrix_vector(matrix, vector)
 
 
 def _dot(left: Tensor, right: Tensor) -> float:
@@ -64,26 +56,23 @@ def _lu(matrix: Tensor, *_: Any) -> float:
     return _real_products(matrix, matrix) * count * small**2 * (large - small / 3) / 2
 
 
-def _substitution(matrix: Tensor, right: Tensor, size: int) -> float:
-    """Forward and backward substitution: size^2 products for each right-hand side, which may broadcast."""
+def _substitution(matrix: Tensor, right: Tensor, *_: Any) -> float:
+    """Forward and backward substitution: n^2 products for each right-hand side, which may broadcast."""
     numbers = max(right.numel(), _matrices(matrix)[0] * right.shape[-2] * right.shape[-1])
-    return _real_products(matrix, right) * numbers * size
+    return _real_products(matrix, right) * numbers * matrix.shape[-1]
 
 
 def _solve(matrix: Tensor, right: Tensor, *_: Any) -> float:
-    return _lu(matrix) + _substitution(matrix, right, matrix.shape[-1])
-
-
-def _lu_solve(factors: Tensor, _pivots: Tensor, right: Tensor, *_: Any) -> float:
-    return _substitution(factors, right, factors.shape[-1])
+    return _lu(matrix) + _substitution(matrix, right)
 
 
 def _solve_triangular(matrix: Tensor, right: Tensor, *_: Any) -> float:
-    return _substitution(matrix, right, matrix.shape[-1]) / 2
+    return _substitution(matrix, right) / 2
 
 
-def _cholesky_solve(right: Tensor, factor: Tensor, *_: Any) -> float:
-    return _substitution(factor, right, factor.shape[-1])
+def _of_arguments(macs: Callable[..., float], *positions: int) -> Callable[..., float]:
+    """The formula with these of an operator's arguments: the tensor that a product is added to costs nothing."""
+    return lambda *arguments: macs(*(arguments[position] for position in positions))
 
 
 def _cubic(share: float) -> Callable[..., float]:
@@ -144,23 +133,23 @@ FORMULAS: dict[Any, Formula] = {
     for operator, macs in {
         aten.mm: _product,
         aten.bmm: _product,
-        aten.addmm: _added_product,
-        aten.addmm_: _added_product,
-        aten.baddbmm: _added_product,
-        aten.baddbmm_: _added_product,
-        aten.addbmm: _added_product,
-        aten.addbmm_: _added_product,
+        aten.addmm: _of_arguments(_product, 1, 2),
+        aten.addmm_: _of_arguments(_product, 1, 2),
+        aten.baddbmm: _of_arguments(_product, 1, 2),
+        aten.baddbmm_: _of_arguments(_product, 1, 2),
+        aten.addbmm: _of_arguments(_product, 1, 2),
+        aten.addbmm_: _of_arguments(_product, 1, 2),
         aten.mv: _matrix_vector,
-        aten.addmv: _added_matrix_vector,
-        aten.addmv_: _added_matrix_vector,
+        aten.addmv: _of_arguments(_matrix_vector, 1, 2),
+        aten.addmv_: _of_arguments(_matrix_vector, 1, 2),
         aten.dot: _dot,
         aten.vdot: _dot,
         aten._linalg_solve_ex: _solve,
         aten.linalg_lu_factor_ex: _lu,
-        aten.linalg_lu_solve: _lu_solve,
+        aten.linalg_lu_solve: _of_arguments(_substitution, 0, 2),
         aten.linalg_inv_ex: _cubic(1.0),
         aten.linalg_cholesky_ex: _cubic(1 / 6),
-        aten.cholesky_solve: _cholesky_solve,
+        aten.cholesky_solve: _of_arguments(_substitution, 1, 0),
         aten.linalg_solve_triangular: _solve_triangular,
         aten._linalg_eigh: _eigh,
         aten.linalg_qr: _qr,

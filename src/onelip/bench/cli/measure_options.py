@@ -1,0 +1,153 @@
+"""Options that the sub-commands of `onelip measure` share: which networks, how often, on which device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from onelip.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from onelip.bench.measurement import Measurement, Outcome, Quantity, Rounds
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Which networks are measured: every method in every size on the images of every data set."""
+
+    methods: tuple[str, ...] = ()
+    """Keys of methods, such as aol lot soc, or of layers of other packages, such as orthogonium:aoc; all methods if
+    none is given."""
+    peers: bool = False
+    """Add all layers of orthogonium and deel-torchlip (time and memory only; needs the extra onelip[peers])."""
+    sizes: tuple[Literal["XS", "S", "M", "L"], ...] | None = None
+    """Sizes of the paper's ConvNet; XS if nothing is said."""
+    width: int | None = None
+    """Channels after the first layer, instead of --sizes."""
+    datasets: tuple[str, ...] = ("cifar10",)
+    """Data sets; only the shapes of their images matter, nothing is downloaded."""
+    kernel_size: int = 3
+    """Height and width of the kernels."""
+    batch_size: int = 256
+    """Images per batch."""
+    runs_dir: Path = Path("runs")
+    """Folder for the records. What has one, for this code and hardware, is not measured again."""
+    again: bool = False
+    """Measure anew what has a record."""
+    json: bool = False
+    """Print JSON, one entry per network with all figures, instead of tables."""
+
+    def measurements(self, quantity: Quantity, **options: Any) -> list[Measurement]:
+        """All combinations; `options` are those of `Measurement`."""
+        from onelip.bench.measurement import REFERENCE, Measurement
+        from onelip.bench.runs import NetworkSpec
+
+        if self.sizes == () or not self.datasets:
+            raise InvalidInputError("name at least one size and one data set")
+        if self.sizes is not None and self.width is not None:
+            raise InvalidInputError("pass either --sizes or --width, not both")
+        # A timing holds the reference's time already; elsewhere the reference is a row of its own.
+        methods = self._methods(quantity)
+        rows = [REFERENCE, *methods] if quantity in ("memory", "macs") else methods
+        specs = [
+            NetworkSpec(method=method, size=size, width=self.width, dataset=dataset, kernel_size=self.kernel_size)
+            for dataset in dict.fromkeys(self.datasets)
+            for size in dict.fromkeys(self.sizes or (None,))
+            for method in dict.fromkeys(rows)
+        ]
+        return [Measurement(quantity, spec, self.batch_size, **options) for spec in specs]
+
+    def _methods(self, quantity: Quantity) -> list[str]:
+        from onelip.bench.measurement.peers import PEERS, peer_versions
+        from onelip.layers import list_methods
+
+        ours = [method.key for method in list_methods()]
+        names = [name.lower() for name in self.methods]
+        if unknown := [name for name in names if name not in ours and name not in PEERS]:
+            raise InvalidInputError(f"there is no method {unknown[0]!r}, use some of {', '.join([*ours, *PEERS])}")
+        chosen = [*(names or ours), *(PEERS if self.peers else ())]
+        if any(name in PEERS for name in chosen):
+            if quantity not in ("time", "memory"):
+                raise InvalidInputError(f"{quantity} is known of onelip's own layers, not of {', '.join(PEERS)}")
+            peer_versions()  # says what is missing before anything is measured
+        return chosen
+
+    def run(self, measurements: Sequence[Measurement]) -> list[Outcome]:
+        """Measure one after the other, with a progress bar."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        from onelip.bench.measurement import run_measurement
+
+        outcomes: list[Outcome] = []
+        columns = (TextColumn("{task.description:30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("", total=len(measurements))
+            for measurement in measurements:
+                progress.update(bar, description=measurement.network.label)
+                outcomes.append(run_measurement(measurement, self.runs_dir, again=self.again))
+                progress.advance(bar)
+        return outcomes
+
+    def show(self, outcomes: Sequence[Outcome], budget: str | None = None) -> int:
+        """Print tables or JSON; 1 if something failed."""
+        from onelip.bench.measurement.outcome_tables import print_outcomes
+        from onelip.bench.runs import dump_json
+
+        if self.json:
+            print(dump_json([outcome.as_dict() for outcome in outcomes]))
+        else:
+            print_outcomes(outcomes, self.runs_dir, budget)
+        return 1 if any(outcome.failure for outcome in outcomes) else 0
+
+
+@dataclass(frozen=True)
+class Repetitions:
+    """How often times are taken, and where."""
+
+    seconds: float | None = None
+    """Limit for each of the timings of a network on a CPU, 60 by default. At least 7 rounds are timed."""
+    rounds: int | None = None
+    """Time so many rounds, no more and no fewer. Fewer than 6 have no confidence interval."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, ...; auto is cuda where there is one."""
+
+    def options(self) -> dict[str, Any]:
+        """Device and rounds; the usual ones are None, so that their records stay the same."""
+        device = usable_device(self.device)
+        return {"device": device, "rounds": self._rounds(device)}
+
+    def _rounds(self, device: str) -> Rounds | None:
+        import torch
+
+        from onelip.bench.measurement.throughput import default_rounds
+
+        usual = default_rounds(torch.device(device))
+        if self.seconds is not None and self.rounds is not None:
+            raise InvalidInputError("pass either --seconds or --rounds, not both")
+        if self.rounds is not None:
+            if self.rounds < 1:
+                raise InvalidInputError(f"--rounds must be at least 1, not {self.rounds}")
+            return replace(usual, warm_up=1, least=self.rounds, most=self.rounds)
+        if self.seconds is not None:
+            if not 0 < self.seconds < float("inf"):
+                raise InvalidInputError(f"--seconds must be a positive number, not {self.seconds}")
+            return replace(usual, seconds=self.seconds)
+        return None
+
+
+def usable_device(name: str) -> str:
+    """The device of this name, "auto" resolved; refuses what this machine does not have."""
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InvalidInputError(f"there is no device {name!r}, use auto, cpu, cuda or cuda:<number>") from None
+    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
+        raise InvalidInputError(f"the device {name!r} cannot be used here, use cpu or auto")
+    return name
