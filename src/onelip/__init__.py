@@ -19,6 +19,7 @@ from onelip.certification import (
 from onelip.checkpoints import load_model, save_model
 from onelip.conversion import convert
 from onelip.errors import InvalidInputError, OnelipError
+from onelip.export import export_onnx, export_torch
 from onelip.fusing import fuse
 from onelip.layers import create_conv, create_linear, get_method, list_methods
 from onelip.losses import MultiMargin, OffsetCrossEntropy
@@ -41,6 +42,8 @@ __all__ = [
     "create",
     "create_conv",
     "create_linear",
+    "export_onnx",
+    "export_torch",
     "fuse",
     "get_method",
     "layers",

@@ -10,24 +10,30 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from onelip.errors import InvalidInputError
 from onelip.layers.base import LipschitzLayer
+from onelip.layers.relu_forms import relu_form
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.linalg.fourier import Size
 
 
-def fuse(model: nn.Module, input_shape: Sequence[int] | None = None) -> nn.Module:
+def fuse(
+    model: nn.Module, input_shape: Sequence[int] | None = None, *, activations: Literal["keep", "relu"] = "keep"
+) -> nn.Module:
     """A copy of `model` in evaluation mode where every `LipschitzLayer` is replaced by `layer.fuse(size)`.
 
     `input_shape` is that of one input without the batch, such as (3, 32, 32); by default `model.input_shape`
     if there is one. Without either, only layers that do not depend on the image size can be fused. Outputs
     equal those of `model.eval()`. The fused layers are frozen: training them would void their guarantee.
+    With `activations="relu"`, MaxMin and Abs are written by ReLUs and sums, for verifiers that know nothing else.
     """
+    if activations not in ("keep", "relu"):
+        raise InvalidInputError(f"activations={activations!r} is not known, use keep or relu")
     fused = copy.deepcopy(model).eval()
     shape = getattr(model, "input_shape", None) if input_shape is None else input_shape
     sizes = {} if shape is None else _sizes_seen(fused, tuple(shape))
@@ -40,6 +46,8 @@ def fuse(model: nn.Module, input_shape: Sequence[int] | None = None) -> nn.Modul
             if module not in replacements:
                 replacements[module] = _fused_layer(module, name, sizes)
             fused.set_submodule(name, replacements[module])
+        elif activations == "relu" and (by_relu := relu_form(module)) is not None:
+            fused.set_submodule(name, by_relu)
     return fused
 
 

@@ -144,6 +144,17 @@ class Certifier:
         kept = None if labels is None else labels.cpu()
         return Certificate(predictions, margin, radii, kept, self.assumptions)
 
+    @torch.no_grad()
+    def check_scores(self, x: Tensor, scores: Tensor) -> None:
+        """Raise where scores that another program gives for x, an exported one say, are not this model's.
+
+        They may differ by the proven rounding error of their type, for sums in any order, and by nothing else.
+        """
+        with full_precision():
+            graph, exact = self._tracer().run(x.to(torch.float64, copy=True))
+        here, moved = error_at_sample(graph.used(), FLOAT64, len(x)), torch.zeros(len(x), dtype=torch.float64)
+        check_program(graph, ScoreConstants.of(graph), here, exact.cpu(), scores.cpu(), moved, scores.dtype)
+
     def _tracer(self) -> Tracer:
         return Tracer(self._frozen, self._proofs, self.dtype)
 

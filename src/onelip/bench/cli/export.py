@@ -1,0 +1,46 @@
+"""`onelip export MODEL`: a trained network for other runtimes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from onelip.bench.cli import CommandInfo
+from onelip.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Write a saved network as an ONNX file, as a torch.export program, or both.
+
+    The network is fused first: no parameter transformation is left. The file is run by its own runtime and compared
+    with the exact scores before it gets its name; a difference beyond the proven float32 error is an error.
+    """
+
+    checkpoint: Annotated[Path, tyro.conf.Positional]
+    """File written by onelip.save_model, such as model.safetensors of a run."""
+    onnx: Path | None = None
+    """Write this ONNX file (needs the extra onnx)."""
+    torch_export: Path | None = None
+    """Write this program for torch.export.load."""
+
+    def run(self) -> int:
+        """Export and say what was written."""
+        if self.onnx is None and self.torch_export is None:
+            raise InvalidInputError("say what to write: --onnx FILE, --torch-export FILE, or both")
+        from onelip.checkpoints import load_model
+        from onelip.export import export_onnx, export_torch
+
+        model = load_model(self.checkpoint)
+        for path, export in ((self.onnx, export_onnx), (self.torch_export, export_torch)):
+            if path is not None:
+                export(model, path)
+                shape = "x".join(str(length) for length in model.input_shape)
+                print(f"{path}: batches of {shape}, {path.stat().st_size / 2**20:.1f} MiB, within the proven error")
+        return 0
+
+
+COMMAND = CommandInfo("export", ExportOptions)

@@ -1,0 +1,118 @@
+"""Fused models for other runtimes: ONNX files and torch.export programs, each checked against the proven error.
+
+    export_onnx(model, "model.onnx", (3, 32, 32))
+    export_torch(model, "model.pt2", (3, 32, 32))
+
+The exported program computes in float32 what the fused model computes. Before the file gets its name, it is run on
+random inputs by its own runtime and compared with the exact scores: a difference beyond the proven rounding error of
+float32 raises, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from onelip.certification import Certifier
+from onelip.certification.bounds import checked_shape
+from onelip.errors import InvalidInputError
+from onelip.fusing import fuse
+
+OPSET = 20
+"""Version of the ONNX operators: every runtime since 2023 has it."""
+
+_CHECKED = 8
+"""Random inputs on which an export is compared with the exact scores."""
+
+
+def export_onnx(model: nn.Module, path: str | Path, input_shape: Sequence[int] | None = None) -> Path:
+    """Write a fused copy of `model` as an ONNX file with input `x` and output `scores`, for batches of any size.
+
+    Needs the extra `onnx`. `input_shape` is that of one input without the batch; by default `model.input_shape`.
+    """
+    if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
+        raise InvalidInputError('export to ONNX needs the extra "onnx": pip install "onelip[onnx]"')
+    import onnxruntime
+
+    fused, example = _fused(model, input_shape)
+    batch = {0: torch.export.Dim("batch")}
+    with _target(path) as temporary:
+        with _quiet():
+            program = torch.onnx.export(
+                fused,
+                (example,),
+                dynamo=True,
+                dynamic_shapes=(batch,),
+                opset_version=OPSET,
+                input_names=["x"],
+                output_names=["scores"],
+                verbose=False,
+            )
+        assert program is not None
+        program.save(str(temporary), external_data=False)
+        session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
+        _check(fused, example, lambda x: torch.from_numpy(session.run(None, {"x": x.numpy()})[0]))
+    return Path(path)
+
+
+def export_torch(model: nn.Module, path: str | Path, input_shape: Sequence[int] | None = None) -> Path:
+    """Write a fused copy of `model` as a program of `torch.export` (read it with `torch.export.load`)."""
+    fused, example = _fused(model, input_shape)
+    batch = {0: torch.export.Dim("batch")}
+    with _target(path) as temporary:
+        torch.export.save(torch.export.export(fused, (example,), dynamic_shapes=(batch,)), str(temporary))
+        _check(fused, example, torch.export.load(str(temporary)).module())
+    return Path(path)
+
+
+def _fused(model: nn.Module, input_shape: Sequence[int] | None) -> tuple[nn.Module, Tensor]:
+    """The fused model in float32 on the CPU, and a small batch."""
+    shape = checked_shape(model, input_shape)
+    fused = fuse(model, shape).cpu().float()
+    generator = torch.Generator().manual_seed(0)
+    return fused, torch.rand((_CHECKED, *shape), generator=generator)
+
+
+def _check(fused: nn.Module, x: Tensor, program) -> None:
+    certifier = Certifier(fused, tuple(x.shape[1:]))
+    for part in (x, x[:3]):  # two sizes of batches
+        with torch.no_grad():
+            certifier.check_scores(part, program(part))
+
+
+@contextlib.contextmanager
+def _target(path: str | Path) -> Iterator[Path]:
+    """A temporary file in the same folder, which takes the name once nothing was raised."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise InvalidInputError(f"cannot write {path}: there is no folder {path.parent}")
+    handle, name = tempfile.mkstemp(suffix=path.suffix, prefix=".onelip-export-", dir=path.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's remarks about packages that onelip does not use."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

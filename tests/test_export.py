@@ -1,0 +1,74 @@
+"""Exported programs: any batch size, checked against the proven error, nothing written where the check fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import onelip
+from onelip.certification import BrokenCertificateError
+from onelip.errors import InvalidInputError
+from onelip.layers import Abs, AOLConv2d, AOLLinear, CayleyConv2d, FirstChannels, MaxMin
+
+
+class Small(nn.Module):
+    """A kernel layer, a frequency layer, a head, and a forward of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = AOLConv2d(3, 8, 3, stride=2), CayleyConv2d(8, 8, 3)
+        self.act, self.head = MaxMin(), AOLLinear(8 * 16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.act(self.second(self.act(self.first(x))))
+        return self.head(x.flatten(1))
+
+
+def test_onnx_runs_on_any_batch_and_agrees(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = Small().eval()
+    path = onelip.export_onnx(model, tmp_path / "model.onnx", (3, 8, 8))
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+    session = onnxruntime.InferenceSession(str(path))
+    for batch in (1, 5):
+        x = torch.rand(batch, 3, 8, 8)
+        (scores,) = session.run(["scores"], {"x": x.numpy()})
+        assert torch.allclose(torch.from_numpy(scores), model(x).detach(), atol=1e-5)
+
+
+def test_torch_export_runs_on_any_batch_and_agrees(tmp_path: Path) -> None:
+    model = Small().eval()
+    program = torch.export.load(str(onelip.export_torch(model, tmp_path / "model.pt2", (3, 8, 8)))).module()
+    x = torch.rand(7, 3, 8, 8)
+    assert torch.allclose(program(x), model(x), atol=1e-5)
+
+
+def test_a_program_that_computes_something_else_is_not_written(tmp_path: Path, monkeypatch) -> None:
+    wrong = torch.export.export(Small().eval(), (torch.rand(8, 3, 8, 8),))
+    monkeypatch.setattr(torch.export, "load", lambda _: wrong)
+    monkeypatch.setattr("onelip.export._CHECKED", 8)
+    with pytest.raises((BrokenCertificateError, RuntimeError)):
+        onelip.export_torch(Small().eval(), tmp_path / "model.pt2", (3, 8, 8))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="no folder"):
+        onelip.export_torch(Small(), tmp_path / "nowhere" / "model.pt2", (3, 8, 8))
+
+
+def test_activations_by_relu_compute_the_same_and_certify() -> None:
+    model = nn.Sequential(AOLLinear(6, 8), MaxMin(), AOLLinear(8, 8), Abs(), AOLLinear(8, 4), FirstChannels(3)).eval()
+    fused = onelip.fuse(model, (6,), activations="relu")
+    kinds = {type(module).__name__ for module in fused.modules()}
+    assert {"ReluMaxMin", "ReluAbs"} <= kinds
+    assert not {"MaxMin", "Abs"} & kinds
+    x = torch.randn(20, 6)
+    assert torch.allclose(fused(x), model(x), atol=1e-6)
+    ours, theirs = onelip.certify(model, x).radii, onelip.certify(fused, x).radii
+    assert torch.allclose(ours, theirs, rtol=1e-3, atol=1e-9)
+    with pytest.raises(InvalidInputError, match="keep or relu"):
+        onelip.fuse(model, (6,), activations="tanh")  # pyright: ignore[reportArgumentType]
