@@ -109,7 +109,7 @@ def check_bound(method: MethodInfo, layer: LipschitzLayer, shape: tuple[int, ...
     bound, exact = layer.bound(shape), Deployed(layer, shape)
     layer.eval()
     if method.guarantee != "none":
-        assert bound.lipschitz <= GUARANTEED[dtype]
+        assert bound.lipschitz <= layer.lipschitz * GUARANTEED[dtype]
     assert bound.rounding is not None
     slope, constant = bound.rounding(FLOAT32 if dtype == torch.float32 else FLOAT64)
     for scale in [1.0] if method.linear else torch.logspace(-1, 0.5, points).tolist():
@@ -239,19 +239,40 @@ def check_stacking(method: MethodInfo, case: str) -> None:
             assert_close(transformed.tensors()[name], tensor, 1e-12)
 
 
-def check_fusing(layer: ParametrisedLayer, shape: tuple[int, ...]) -> None:
+def check_fusing(layer: ParametrisedLayer, shape: tuple[int, ...], tolerance: float = 1e-5) -> None:
     """A fused layer is the one of evaluation, whatever the mode it was fused in, and has the same bound."""
     x = torch.randn(2, *shape, dtype=next(layer.parameters()).dtype)
     size = (shape[-2], shape[-1]) if len(shape) == 3 else None
     for training in (True, False):
         fused = layer.train(training).fuse(size)
         assert not any(isinstance(module, LipschitzLayer) for module in fused.modules())
-        assert_close(fused(x), layer.eval()(x), 1e-5 if x.dtype == torch.float32 else 1e-12)
+        assert_close(fused(x), layer.eval()(x), tolerance if x.dtype == torch.float32 else 1e-12)
     proven, own = lipschitz_bound(fused.eval(), shape), layer.bound(shape).lipschitz
     assert proven >= norm_at(fused.double(), x[0].double()) / GROUND_TRUTH
     # A plain convolution with zero padding does not tell on which torus ECO is orthogonal: up to 1.7 are proven then.
     plain = any(isinstance(module, nn.Conv2d) and module.padding_mode == "zeros" for module in fused.modules())
     assert proven <= own * (1.8 if plain else 1 + 1e-5)
+
+
+def check_scaling(method: MethodInfo, case: str, lipschitz: float) -> None:
+    """`lipschitz=g` is f(g x), in both modes, fused, and in its bound."""
+    options = {"dtype": torch.float32, "lipschitz": lipschitz}
+    layer = (
+        method.linear_layer(*FEATURES, *FEATURES, **options)
+        if case == "linear"
+        else method.conv(4, 4, **CONVS[case], **options)
+    )
+    perturb(layer)
+    plain = fresh(method, case, torch.float32)
+    plain.load_state_dict(layer.state_dict())
+    x = samples(case, 2, torch.float32)
+    for training in (True, False):
+        scaled, expected = layer.train(training)(x), plain.train(training)(lipschitz * x)
+        torch.testing.assert_close(scaled, expected, rtol=0, atol=2e-5 * max(1.0, float(expected.detach().abs().max())))
+    check_bound(method, layer, input_shape(case))
+    check_fusing(layer, input_shape(case), tolerance=1e-5 * max(1.0, lipschitz))
+    assert layer.bound(input_shape(case)).lipschitz >= 0.1 * lipschitz
+    assert f"lipschitz={lipschitz}" in repr(layer)
 
 
 def check_all(method: MethodInfo, case: str) -> None:
@@ -267,3 +288,4 @@ def check_all(method: MethodInfo, case: str) -> None:
     check_copies(method, case)
     check_stacking(method, case)
     check_fusing(make(method, case), input_shape(case))
+    check_scaling(method, case, 3.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from onelip.layers import MethodInfo, list_methods
+from onelip.layers import MethodInfo, StandardConv2d, StandardLinear, list_methods
 
 each_method = pytest.mark.parametrize("method", list_methods(), ids=lambda m: m.key)
 
@@ -27,6 +27,8 @@ each_method = pytest.mark.parametrize("method", list_methods(), ids=lambda m: m.
         ({"init": "magic"}, "auto"),
         ({"in_channels": 0}, "positive"),
         ({"out_channels": -1}, "positive"),
+        ({"lipschitz": 0.0}, "lipschitz=0.0"),
+        ({"lipschitz": float("inf")}, "lipschitz=inf"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -81,3 +83,10 @@ def test_every_initialisation_works(method: MethodInfo, kernel: int) -> None:
         assert layer(torch.randn(1, 4, 4, 4)).isfinite().all()
     for init in method.linear_layer.initialisations:
         assert method.linear_layer(4, 4, init=init)(torch.randn(1, 4)).isfinite().all()
+
+
+def test_the_baseline_guarantees_no_constant() -> None:
+    with pytest.raises(ValueError, match=r"lipschitz=2\.0"):
+        StandardConv2d(3, 3, 3, lipschitz=2.0)
+    with pytest.raises(ValueError, match=r"lipschitz=2\.0"):
+        StandardLinear(3, 3, lipschitz=2.0)

@@ -161,6 +161,12 @@ class TestLayer:
         assert (error < 1e-12) == method.linear
 
 
+@pytest.mark.parametrize("lipschitz", [0.25, 10.0])
+@over(LIPSCHITZ, "circular", "zeros", "square", "linear")
+def test_a_constant_other_than_one(method: MethodInfo, case: str, lipschitz: float) -> None:
+    contract.check_scaling(method, case, lipschitz)
+
+
 @each_kind
 class TestKinds:
     def test_bfloat16_autocast_concerns_the_input_transformation_only(self, method: MethodInfo, case: str) -> None:

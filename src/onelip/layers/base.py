@@ -29,7 +29,7 @@ _SIZES_KEPT = 4
 class LipschitzLayer(BoundedModule):
     """A layer with a parameter transformation, an input transformation and a proven Lipschitz constant.
 
-    The constant is at most 1 for every value of the parameters, by `MethodInfo.guarantee`; the unconstrained baseline
+    The constant is at most `lipschitz`, 1 by default, for every value of the parameters; the unconstrained baseline
     alone guarantees nothing, and its `bound` says what training has made of it. A method implements
     `transform_tensors`, and an operator where none of `onelip.layers.transformed` is its own.
     (`nn.Module.apply` already means something else in torch, hence the name `apply_to`.)
@@ -40,6 +40,9 @@ class LipschitzLayer(BoundedModule):
 
     evaluates_in_float64: bool = True
     """Whether evaluation transforms in float64. A method may decline where float32 is as good and much cheaper."""
+
+    lipschitz: float = 1.0
+    """The constant that is guaranteed: with `lipschitz=g` the layer is x -> f(g x) for the 1-Lipschitz f."""
 
     bias: nn.Parameter | None
 
@@ -108,6 +111,7 @@ class LipschitzLayer(BoundedModule):
             wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
             transformed = self.transform_tensors(wide, size)
             transformed = self.choose_form(transformed, size) if cheapest_form else transformed
+            transformed = transformed if self.lipschitz == 1 else transformed.scaled(self.lipschitz)
         return transformed.map(lambda tensor: tensor.to(reference.dtype))
 
     def hand_over(self, size: Size | None, transformed: Transformed) -> None:

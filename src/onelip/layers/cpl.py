@@ -22,7 +22,7 @@ from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, start_residual
 from onelip.layers.residual import Residual, ResidualConv2d, ResidualLinear
 from onelip.layers.shapes import ParametrisedLayer
-from onelip.layers.transformed import Kernel, Matrix, Transformed
+from onelip.layers.transformed import Kernel, Matrix, ScaledInput, Transformed
 from onelip.linalg.fourier import Size, frequency_matrix_at, half_width, kernel_to_frequency
 from onelip.linalg.spectral import conv_norm_bound, gram_norm_bound, power_iteration
 
@@ -73,9 +73,10 @@ class _PowerVectors(ParametrisedLayer):
     def transformed(self, input_size: Size | None = None) -> Transformed:
         """As in every layer; in training the power vectors move on."""
         transformed = super().transformed(input_size)
-        if isinstance(transformed, EstimatedResidual):
+        residual = transformed.operator if isinstance(transformed, ScaledInput) else transformed
+        if isinstance(residual, EstimatedResidual):
             with torch.no_grad():
-                self.power_vectors.copy_(transformed.power_vectors)
+                self.power_vectors.copy_(residual.power_vectors)
         return transformed
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
@@ -61,6 +61,10 @@ class DilatedFrequencies(Transformed):
         """That of the k x k matrices, on each residue class."""
         classes = math.prod(dilation_on((input_shape[-2], input_shape[-1]), self.core.image[0], self.padding_mode))
         return spectral_bound(self.core.matrices, self.core.dft, bias, classes)
+
+    def scaled(self, factor: float) -> DilatedFrequencies:
+        """The matrices times the factor."""
+        return replace(self, core=self.core.scaled(factor))
 
 
 class ECOConv2d(LipschitzConv2d):

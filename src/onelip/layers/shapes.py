@@ -7,6 +7,7 @@ or its last channels cut off. Neither can increase a distance.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar, TypedDict
 
@@ -30,6 +31,7 @@ class LayerOptions(TypedDict, total=False):
     """Arguments that every layer takes by name only."""
 
     init: str
+    lipschitz: float
     device: torch.device | str | None
     dtype: torch.dtype | None
 
@@ -49,10 +51,17 @@ class ParametrisedLayer(LipschitzLayer):
     keeps_directions: ClassVar[bool] = False
     """Whether the transformation rescales or projects `weight`: trained weights of a plain layer are a start then."""
 
+    has_guarantee: ClassVar[bool] = True
+    """Whether the constant is limited at all; it is not for the baseline."""
+
     weight: nn.Parameter
 
-    def __init__(self, in_core: int, out_core: int, init: str) -> None:
+    def __init__(self, in_core: int, out_core: int, init: str, lipschitz: float) -> None:
         super().__init__()
+        if not 0 < lipschitz < math.inf or (lipschitz != 1 and not self.has_guarantee):
+            allowed = "a positive number" if self.has_guarantee else "1: it guarantees no constant"
+            raise InvalidInputError(f"{type(self).__name__}: lipschitz={lipschitz!r} is not supported, use {allowed}")
+        self.lipschitz = float(lipschitz)
         if init not in self.initialisations:
             raise InvalidInputError(
                 f"{type(self).__name__}: init={init!r} is not known, use one of {', '.join(self.initialisations)}"
@@ -129,11 +138,12 @@ class LipschitzLinear(ParametrisedLayer):
         bias: bool = True,
         *,
         init: str = "auto",
+        lipschitz: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         _check_positive(self, in_features=in_features, out_features=out_features)
-        super().__init__(in_features, out_features, init)
+        super().__init__(in_features, out_features, init, lipschitz)
         self.in_features, self.out_features = in_features, out_features
         self.create_parameters(bias, {"device": device, "dtype": dtype})
         self.reset_parameters()
@@ -175,7 +185,8 @@ class LipschitzLinear(ParametrisedLayer):
 
     def extra_repr(self) -> str:
         """The arguments, as torch prints them."""
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        text = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        return text if self.lipschitz == 1 else f"{text}, lipschitz={self.lipschitz}"
 
 
 class LipschitzConv2d(ParametrisedLayer):
@@ -200,6 +211,7 @@ class LipschitzConv2d(ParametrisedLayer):
         padding_mode: PaddingMode = "circular",
         *,
         init: str = "auto",
+        lipschitz: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -207,7 +219,7 @@ class LipschitzConv2d(ParametrisedLayer):
         side = _one_number(self, "kernel_size", kernel_size)
         step = _one_number(self, "stride", stride)
         self._check_options(side, step, padding, dilation, groups, padding_mode)
-        super().__init__(in_channels * step * step, out_channels, init)
+        super().__init__(in_channels * step * step, out_channels, init, lipschitz)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size, self.stride = (side, side), (step, step)
         self.padding, self.dilation, self.groups = "same", (1, 1), 1
@@ -300,7 +312,8 @@ class LipschitzConv2d(ParametrisedLayer):
     def extra_repr(self) -> str:
         """The arguments, as torch prints them."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        return text + f", padding={self.padding}, bias={self.bias is not None}, padding_mode={self.padding_mode}"
+        text += f", padding={self.padding}, bias={self.bias is not None}, padding_mode={self.padding_mode}"
+        return text if self.lipschitz == 1 else f"{text}, lipschitz={self.lipschitz}"
 
 
 def _check_positive(layer: nn.Module, **numbers: int) -> None:

@@ -19,6 +19,8 @@ from onelip.linalg.fourier import Size
 class StandardConv2d(KernelConv2d):
     """The baseline: `nn.Conv2d` behind the interface of the other methods, without a guarantee."""
 
+    has_guarantee = False
+
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """The kernel as it is."""
         return Kernel(tensors["weight"], self.padding_mode)
@@ -26,6 +28,8 @@ class StandardConv2d(KernelConv2d):
 
 class StandardLinear(MatrixLinear):
     """The baseline: `nn.Linear` behind the interface of the other methods, without a guarantee."""
+
+    has_guarantee = False
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """The matrix as it is."""

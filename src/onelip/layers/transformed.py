@@ -28,8 +28,9 @@ from onelip.linalg.fourier import (
     to_frequency,
     torus_of,
 )
-from onelip.linalg.layer_bound import LayerBound
+from onelip.linalg.layer_bound import LayerBound, compose, relative_bound
 from onelip.linalg.linear_bounds import convolution_bound, matrix_bound, spectral_bound
+from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import same_convolution_of
 
 
@@ -56,6 +57,10 @@ class Transformed(ABC):
     def by_frequency(self, size: Size) -> Transformed:
         """The same operator in the frequency domain of images of this size, if it has such a form."""
         return self
+
+    def scaled(self, factor: float) -> Transformed:
+        """x -> f(factor x), which has `factor` times the Lipschitz constant; a bias stays what it is."""
+        return ScaledInput(self, factor)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name."""
@@ -91,6 +96,23 @@ class Transformed(ABC):
 
 
 @dataclass(frozen=True)
+class ScaledInput(Transformed):
+    """x -> f(factor x) for an operator f that is not linear."""
+
+    operator: Transformed
+    factor: float
+
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Multiply, then apply."""
+        return self.operator.apply(self.factor * x, bias)
+
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """That of f times the factor; the product is rounded, and so is the factor itself."""
+        product = relative_bound(self.factor * SAFETY, 3.0, math.prod(input_shape))
+        return compose(product, self.operator.bound(input_shape, bias))
+
+
+@dataclass(frozen=True)
 class Matrix(Transformed):
     """x -> W x + b on the last dimension; (out, in)."""
 
@@ -103,6 +125,10 @@ class Matrix(Transformed):
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
         """The norm of the matrix."""
         return matrix_bound(self.matrix, bias, math.prod(input_shape[:-1]))
+
+    def scaled(self, factor: float) -> Matrix:
+        """The matrix times the factor."""
+        return Matrix(self.matrix * factor)
 
 
 @dataclass(frozen=True)
@@ -120,6 +146,10 @@ class Kernel(Transformed):
         """The norm on the torus of the image; with zero padding on one that is larger by k - 1."""
         convolution = same_convolution_of(self.kernel, self.padding_mode)
         return convolution_bound(convolution, (input_shape[-2], input_shape[-1]), bias)
+
+    def scaled(self, factor: float) -> Kernel:
+        """The kernel times the factor."""
+        return replace(self, kernel=self.kernel * factor)
 
     def by_frequency(self, size: Size) -> Frequencies:
         """The same circular convolution, for images of this size."""
@@ -156,6 +186,10 @@ class Frequencies(Transformed):
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
         """The largest norm of a matrix, times those of the floats that make up the DFT."""
         return spectral_bound(self.matrices, self.dft, bias)
+
+    def scaled(self, factor: float) -> Frequencies:
+        """The matrices times the factor."""
+        return replace(self, matrices=self.matrices * factor)
 
 
 def frequencies(matrices: Tensor, torus: Size, image: Size | None = None) -> Frequencies:
