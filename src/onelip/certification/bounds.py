@@ -11,7 +11,7 @@ from torch import nn
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
 from onelip.certification.graph import Graph, Shape
 from onelip.certification.leaves import Proofs
-from onelip.certification.precision import full_precision
+from onelip.certification.precision import ieee_arithmetic
 from onelip.certification.tracing import Tracer
 from onelip.errors import InvalidInputError
 
@@ -65,7 +65,7 @@ def trace(model: nn.Module, input_shape: Sequence[int] | None = None) -> Graph:
     shape = checked_shape(model, input_shape)
     check_surroundings()
     program = evaluation_model(model)
-    with full_precision(), torch.no_grad():
+    with ieee_arithmetic(), torch.no_grad():
         tracer = Tracer(frozen_copy(program), Proofs(), program_dtype(program))
         zeros = torch.zeros((_BATCH, *shape), dtype=torch.float64, device=program_device(program))
         return tracer.run(zeros)[0]

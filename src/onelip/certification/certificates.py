@@ -23,7 +23,7 @@ from onelip.certification.frozen import Fingerprint, check_surroundings, evaluat
 from onelip.certification.graph import Graph
 from onelip.certification.leaves import Proofs
 from onelip.certification.margins import ScoreConstants, certified_radii, margins
-from onelip.certification.precision import full_precision
+from onelip.certification.precision import ieee_arithmetic
 from onelip.certification.program import check_program
 from onelip.certification.rounding import error_at_sample, error_in_ball
 from onelip.certification.tracing import Tracer
@@ -117,7 +117,7 @@ class Certifier:
         if arithmetic == "float32":
             self._check_float32()
         self._fingerprint = Fingerprint(self._original)
-        with full_precision(), torch.no_grad():
+        with ieee_arithmetic(), torch.no_grad():
             self._frozen, self._proofs = frozen_copy(self.model), Proofs()
             zeros = torch.zeros((2, *self.input_shape), dtype=torch.float64, device=program_device(self.model))
             self.graph, _ = self._tracer().run(zeros)
@@ -159,7 +159,7 @@ class Certifier:
         return Tracer(self._frozen, self._proofs, self.dtype)
 
     def _certify(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        with full_precision():
+        with ieee_arithmetic():
             # Copies: the model may work in place.
             graph, scores = self._tracer().run(x.to(torch.float64, copy=True))
             scores = scores.cpu()

@@ -20,7 +20,7 @@ from onelip.certification.bounds import checked_shape, program_dtype
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
 from onelip.certification.graph import Node
 from onelip.certification.leaves import Proofs
-from onelip.certification.precision import full_precision
+from onelip.certification.precision import ieee_arithmetic
 from onelip.certification.tracing import Tracer
 
 TOLERANCE = 1e-4
@@ -78,7 +78,7 @@ def diagnose(model: nn.Module, x: Tensor, labels: Tensor | None = None, *, itera
     checked_shape(model, tuple(x.shape[1:]))
     check_surroundings()
     program = evaluation_model(model)
-    with full_precision():
+    with ieee_arithmetic():
         tracer = Tracer(frozen_copy(program), Proofs(), program_dtype(program), keep=True)
         graph, _ = tracer.run(x.detach().double().requires_grad_(labels is not None))
         nodes = [node for node in graph.used() if node.inputs]

@@ -138,6 +138,3 @@ def _state() -> dict[str, str]:
     if wrong:
         raise BrokenCertificateError(f"the precision of {', '.join(wrong)} cannot be set to IEEE")
     return old | new
-
-
-full_precision = ieee_arithmetic

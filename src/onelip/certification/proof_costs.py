@@ -7,6 +7,7 @@ import warnings
 from torch import Tensor
 
 from onelip.certification.graph import Place
+from onelip.linalg.proof_cost import norm_proof_cost
 
 _SIDE = 8192
 """Square matrices from here on take minutes."""
@@ -16,12 +17,12 @@ _OPERATIONS_PER_SECOND = 2e10
 
 
 def announce(place: Place, matrix: Tensor) -> None:
-    """Warn of a proof that takes minutes and gigabytes: an eigenvalue routine, a factorisation and two products."""
+    """Warn of a proof that takes minutes and gigabytes."""
     side = min(matrix.shape)
     if side < _SIDE:
         return
-    gigabytes = (matrix.numel() + 5 * side**2) * 8 / 1e9
-    minutes = 8 * side**3 / _OPERATIONS_PER_SECOND / 60
+    cost = norm_proof_cost(matrix.shape)
+    gigabytes, minutes = cost.memory / 1e9, cost.operations / _OPERATIONS_PER_SECOND / 60
     warnings.warn(
         f"proving the norm of {place.words()}, {matrix.shape[0]} x {matrix.shape[1]}, takes about "
         f"{gigabytes:.0f} GB and {minutes:.0f} minutes on one core, once for each model",
