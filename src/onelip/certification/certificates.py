@@ -150,7 +150,7 @@ class Certifier:
 
         They may differ by the proven rounding error of their type, for sums in any order, and by nothing else.
         """
-        with full_precision():
+        with ieee_arithmetic():
             graph, exact = self._tracer().run(x.to(torch.float64, copy=True))
         here, moved = error_at_sample(graph.used(), FLOAT64, len(x)), torch.zeros(len(x), dtype=torch.float64)
         check_program(graph, ScoreConstants.of(graph), here, exact.cpu(), scores.cpu(), moved, scores.dtype)
