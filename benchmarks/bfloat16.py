@@ -22,8 +22,8 @@ from onelip.bench.measurement.networks import build_network, random_batch
 from onelip.bench.measurement.throughput import Throughput, measure_throughput
 from onelip.bench.runs import NetworkSpec, RunSpec
 from onelip.bench.training import train
+from onelip.bench.training.bfloat16 import check_bfloat16
 from onelip.bench.training.evaluation import evaluate_run
-from onelip.bench.training.precision import check_bfloat16
 from onelip.layers import list_methods
 
 

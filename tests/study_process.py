@@ -14,7 +14,7 @@ from typing import Any
 
 import tiny_data
 
-from onelip.bench.training.session import Session
+from onelip.bench.training.trainer import Trainer
 
 
 def die(*_: Any) -> None:
@@ -35,14 +35,14 @@ def kill_at(write: int, delay: float) -> None:
 
 
 def kill_in_training(method: str) -> None:
-    original = Session.step
+    original = Trainer.step
 
-    def step(self: Session, *args: Any) -> float:
+    def step(self: Trainer, *args: Any) -> float:
         if self.config.network.method == method:
             die()
         return original(self, *args)
 
-    setattr(Session, "step", step)  # noqa: B010 - with other parameters, which is fine here
+    setattr(Trainer, "step", step)  # noqa: B010 - with other parameters, which is fine here
 
 
 if __name__ == "__main__":

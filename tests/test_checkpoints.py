@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,8 +45,43 @@ def test_header_is_plain_json(tmp_path: Path) -> None:
     save_model(small_net(), path)
     with safetensors.safe_open(path, framework="pt") as file:
         header = file.metadata()
-    assert (header["format"], header["format_version"]) == ("onelip.ConvNet", "2")
-    assert json.loads(header["config"])["method"] == "aol"
+    described = json.loads(header["onelip"])
+    assert (described["format"], described["version"], described["config"]["method"]) == ("ConvNet", 3, "aol")
+
+
+def test_equal_networks_give_equal_files_and_the_checksum_is_checked(tmp_path: Path) -> None:
+    """In two processes: the order of a hash map may be drawn once per process."""
+    code = (
+        "import sys, torch; from onelip import ConvNet, save_model; torch.manual_seed(0); "
+        "print(save_model(ConvNet('bcop', None, 4, input_size=8, width=4), sys.argv[1]))"
+    )
+    paths = [tmp_path / f"{index}.safetensors" for index in range(2)]
+    other = subprocess.check_output([sys.executable, "-c", code, str(paths[0])], text=True).strip()
+    torch.manual_seed(0)
+    digests = [other, save_model(small_net("bcop"), paths[1])]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    load_model(paths[0], sha256=digests[1])
+    content = bytearray(paths[0].read_bytes())
+    content[-1] ^= 1
+    paths[0].write_bytes(content)
+    load_model(paths[0])
+    with pytest.raises(InvalidInputError, match="SHA-256"):
+        load_model(paths[0], sha256=digests[0])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite_are_neither_saved_nor_loaded(value: float, tmp_path: Path) -> None:
+    model, path = small_net(), tmp_path / "model.safetensors"
+    save_model(model, path)
+    old = path.read_bytes()
+    with torch.no_grad():
+        model.stem.weight.view(-1)[0] = value  # type: ignore[operator, union-attr]
+    with pytest.raises(InvalidInputError, match="not finite: stem"):
+        save_model(model, path)
+    assert path.read_bytes() == old
+    safetensors.torch.save_file(model.state_dict(), path, metadata=good_header())
+    with pytest.raises(InvalidInputError, match="not finite: stem"):
+        load_model(path)
 
 
 def test_loaded_weights_can_be_trained(tmp_path: Path) -> None:
@@ -90,22 +128,36 @@ def good_header() -> dict[str, str]:
         "method": "aol", "size": None, "num_classes": 4, "input_size": 8, "kernel_size": 3, "in_channels": 3,
         "width": 4, "activation": "maxmin", "padding_mode": "circular", "init": "auto", "setting": "own",
     }  # fmt: skip
-    return {"format": "onelip.ConvNet", "format_version": "2", "config": json.dumps(config)}
+    return {"onelip": json.dumps({"format": "ConvNet", "version": 3, "config": config})}
+
+
+def changed(**changes: object) -> dict[str, str]:
+    return {"onelip": json.dumps(json.loads(good_header()["onelip"]) | changes)}
 
 
 def changed_config(**changes: object) -> dict[str, str]:
-    header = good_header()
-    return {**header, "config": json.dumps({**json.loads(header["config"]), **changes})}
+    return changed(config=json.loads(good_header()["onelip"])["config"] | changes)
 
 
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (None, "a safetensors file, but not a network saved by onelip"),
-        ({**good_header(), "format_version": "1"}, "has format version 1, this onelip reads 2"),
-        ({**good_header(), "config": "{"}, "the configuration in its header is not JSON"),
-        ({**good_header(), "config": "[]"}, "the configuration in its header needs exactly activation, "),
-        (changed_config(extra=1), "the configuration in its header needs exactly activation, "),
+        (None, "not a network saved by this version of onelip"),
+        ({"format": "onelip.ConvNet", "format_version": "2"}, "not a network saved by this version of onelip"),
+        (changed(version=1), "this onelip reads 'ConvNet' of version 3"),
+        (changed(format="GAN"), "this onelip reads 'ConvNet' of version 3"),
+        ({"onelip": "{"}, "not JSON"),
+        ({"onelip": "[" * 100_000}, "not JSON"),
+        ({"onelip": "[]"}, "not a JSON object"),
+        (changed(config=[]), "config in its header needs exactly activation, "),
+        (changed_config(extra=1), "config in its header needs exactly activation, "),
+        (changed_config(width=[4]), "config.width"),
+        (changed_config(width=2**40), "config.width"),
+        (changed_config(width=10**400), "config.width"),
+        (changed_config(input_size=2**20, width=2**20), "damaged"),
+        (changed_config(kernel_size="3"), "kernel_size"),
+        (changed_config(size=5, width=None), "size"),
+        (changed_config(activation=7), "activation"),
         (changed_config(method="gan"), "there is no method 'gan'"),
         (changed_config(width=8), "the tensors are not those of the network in its header"),
     ],

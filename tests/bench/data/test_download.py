@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from onelip.bench.data import download as download_module
-from onelip.bench.data.base import DataError
+from onelip.bench.data.dataset import DataError
 from onelip.bench.data.download import RemoteFile, SourceError, download
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)

@@ -50,7 +50,7 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def files_below(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != ".lock")
 
 
 def give(content: bytes):

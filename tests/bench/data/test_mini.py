@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import onelip.bench.data
-from onelip.bench.data import DataError, list_datasets, load
+from onelip.bench.data import DataError, catalogue, list_datasets, load
 from onelip.bench.data import mini as mini_module
 from onelip.bench.data.cache import read_note
 from onelip.bench.data.cifar_layouts import CIFAR10
@@ -37,6 +37,7 @@ def test_pixels_of_images_that_everybody_knows():
 
 
 def test_damage_is_found(monkeypatch, tmp_path):
+    catalogue._read.cache_clear()
     monkeypatch.setattr(mini_module, "IMAGES_SHA256", "0" * 64)
     with pytest.raises(DataError, match="cifar10-mini is damaged"):
         load("cifar10-mini")

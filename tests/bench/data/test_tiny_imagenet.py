@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -145,3 +146,23 @@ def test_damaged_zips(tmp_path):
         read(tmp_path / "absent.zip")
     with pytest.raises(InvalidInputError, match="not a Tiny ImageNet folder"):
         read(tmp_path)
+
+
+def test_hostile_zips_and_folders(tmp_path):
+    files = official_files()
+    bomb = write_zip(tmp_path / "bomb.zip", files | {"wnids.txt": bytes(2**24 + 1)})
+    with pytest.raises(InvalidInputError, match=r"wnids\.txt has 16,777,217 bytes"):
+        read(bomb)
+    content = bytearray(write_zip(tmp_path / "encrypted.zip", files).read_bytes())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the flag "encrypted" of every member
+        start = -1
+        while (start := content.find(mark, start + 1)) >= 0:
+            content[start + place] |= 1
+    (tmp_path / "encrypted.zip").write_bytes(content)
+    with pytest.raises(InvalidInputError, match="encrypted"):
+        read(tmp_path / "encrypted.zip")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "wnids.txt").write_bytes(files["wnids.txt"])
+    os.mkfifo(tmp_path / "folder" / "words.txt")
+    with pytest.raises(InvalidInputError, match="neither a regular file"):
+        read(tmp_path / "folder")

@@ -18,7 +18,7 @@ from onelip.bench.study.measure_job import MeasureJob
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
 from onelip.bench.study.train_job import TrainJob
-from onelip.bench.training.session import DivergedError, Session
+from onelip.bench.training.trainer import DivergedError, Trainer
 
 
 @pytest.fixture(autouse=True)
@@ -40,14 +40,14 @@ def _stored(study: Path) -> dict[str, StoredRun]:
 
 
 def _fail_in_training(monkeypatch: pytest.MonkeyPatch, method: str, error: BaseException) -> None:
-    original = Session.step
+    original = Trainer.step
 
-    def step(self: Session, *args: Any) -> float:
+    def step(self: Trainer, *args: Any) -> float:
         if self.config.network.method == method:
             raise error
         return original(self, *args)
 
-    monkeypatch.setattr(Session, "step", step)
+    monkeypatch.setattr(Trainer, "step", step)
 
 
 def test_the_winning_trial_is_the_final_training(tmp_path: Path) -> None:

@@ -57,9 +57,9 @@ def test_a_batch_must_divide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     import torch
 
     from onelip.bench.training.distributed import Ranks
-    from onelip.bench.training.session import Session
+    from onelip.bench.training.trainer import Trainer
 
     tiny_data.install(monkeypatch.setattr)
     config = run_spec(method="aol", width=4, dataset="tiny", batch_size=33, epochs=1)
     with pytest.raises(InvalidInputError, match="multiple of world_size 2"):
-        Session(config, Ranks(1, 2, torch.device("cpu")))
+        Trainer(config, Ranks(1, 2, torch.device("cpu")))

@@ -18,9 +18,9 @@ from tiny_data import run_spec
 from torch import Tensor, nn
 
 from onelip.bench.runs import RunSpec, RunStatus, read_record, run_name
-from onelip.bench.training import StopTraining, TrainOptions, estimate_scores, precision, train
+from onelip.bench.training import StopTraining, TrainOptions, bfloat16, estimate_scores, train
 from onelip.bench.training.journal import Journal, read_log
-from onelip.bench.training.session import Session
+from onelip.bench.training.trainer import Trainer
 from onelip.checkpoints import load_model
 from onelip.errors import InvalidInputError
 from onelip.losses import OffsetCrossEntropy
@@ -58,7 +58,7 @@ def test_a_run_learns_and_is_recorded(tmp_path: Path) -> None:
     radii = [record.metrics[f"validation_certified_accuracy_{radius}"] for radius in (36, 72, 108, 255)]
     assert radii == sorted(radii, reverse=True)
     assert read_record(folder) == record
-    assert not (folder / "checkpoint.safetensors").exists()
+    assert not (folder / "checkpoint.bin").exists()
     assert load_model(folder / "model.safetensors").config == config.network.config
 
 
@@ -146,15 +146,15 @@ def test_divergence_is_no_success(tmp_path: Path) -> None:
 
 def test_nan_in_the_last_step_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss of the last step is computed before its update: only the weights can tell."""
-    original = Session.step
+    original = Trainer.step
 
-    def spoiled(self: Session, *args: Any) -> float:
+    def spoiled(self: Trainer, *args: Any) -> float:
         lr = original(self, *args)
         if self.loss_steps == 9:
             next(self.model.parameters()).data.view(-1)[0] = math.nan
         return lr
 
-    monkeypatch.setattr(Session, "step", spoiled)
+    monkeypatch.setattr(Trainer, "step", spoiled)
     config = tiny_config(epochs=1, validation_fraction=0.1)
     assert train(config, tmp_path).status is RunStatus.DIVERGED
 
@@ -184,13 +184,13 @@ def test_a_time_budget_with_real_steps(tmp_path: Path) -> None:
 def test_evaluation_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
-    original = Session.validate
+    original = Trainer.validate
 
-    def slow(self: Session) -> Any:
+    def slow(self: Trainer) -> Any:
         time.sleep(0.5)
         return original(self)
 
-    monkeypatch.setattr(Session, "validate", slow)
+    monkeypatch.setattr(Trainer, "validate", slow)
     record = train(tiny_config(epochs=3, width=4), tmp_path)
     assert record.seconds > 1.5
     assert record.metrics["train_seconds"] < record.seconds - 1.4
@@ -222,19 +222,19 @@ def test_bfloat16(tmp_path: Path) -> None:
 def test_bfloat16_that_would_kill_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = subprocess.CompletedProcess([], returncode=-signal.SIGILL)
     monkeypatch.setattr("subprocess.run", lambda *args, **kwargs: killed)
-    precision._works_on_cpu.cache_clear()
+    bfloat16._works_on_cpu.cache_clear()
     with pytest.raises(InvalidInputError, match="bfloat16 does not run on this processor"):
-        precision.check_bfloat16(torch.device("cpu"))
-    precision._works_on_cpu.cache_clear()
+        bfloat16.check_bfloat16(torch.device("cpu"))
+    bfloat16._works_on_cpu.cache_clear()
 
 
 def test_average_of_weights(tmp_path: Path) -> None:
     """With a decay of d, the average of w_0, w_1, ... is d a + (1 - d) w_t, starting from w_0."""
     config = tiny_config(epochs=1, ema_decay=0.75)
     history: list[Tensor] = []
-    original = Session.step
+    original = Trainer.step
 
-    def remembering(self: Session, *args: Any) -> float:
+    def remembering(self: Trainer, *args: Any) -> float:
         weight = next(self.model.parameters())
         if not history:
             history.append(weight.detach().clone())
@@ -243,7 +243,7 @@ def test_average_of_weights(tmp_path: Path) -> None:
         return lr
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "step", remembering)
+        patch.setattr(Trainer, "step", remembering)
         record = train(config, tmp_path)
     expected = history[0]
     for weight in history[1:]:

@@ -24,7 +24,7 @@ from onelip.bench.runs import Run, RunSpec, RunStatus, StoredRun, load_checkpoin
 from onelip.bench.runs.durations import TrainingClock
 from onelip.bench.training import LeftEarly, TrainOptions, train
 from onelip.bench.training.journal import read_log
-from onelip.bench.training.session import Session
+from onelip.bench.training.trainer import Trainer
 from onelip.errors import InvalidInputError
 
 # CPL has buffers that change in training, EMA a second set of weights: everything that a checkpoint has to hold.
@@ -89,16 +89,16 @@ class _Stopped(BaseException):
 
 
 def _train_until(step: int, config: RunSpec, runs_dir: Path) -> None:
-    original, count = Session.step, [0]
+    original, count = Trainer.step, [0]
 
-    def stopping(self: Session, *args: Any) -> float:
+    def stopping(self: Trainer, *args: Any) -> float:
         count[0] += 1
         if count[0] > step:
             raise _Stopped
         return original(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "step", stopping)
+        patch.setattr(Trainer, "step", stopping)
         with pytest.raises(_Stopped):
             train(config, runs_dir, OFTEN)
 
@@ -171,7 +171,7 @@ def test_time_already_used_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     config = run_spec(**CONFIG)
     _train_until(3, config, tmp_path)
-    path = _folder(tmp_path, config) / "checkpoint.safetensors"
+    path = _folder(tmp_path, config) / "checkpoint.bin"
     content = bytearray(path.read_bytes())
     content[-100] ^= 1
     path.write_bytes(content)
@@ -224,7 +224,7 @@ def test_two_processes_cannot_train_one_run(tmp_path: Path) -> None:
     config = run_spec(**CONFIG)
 
     def second(fraction: float, metrics: Any) -> None:
-        with pytest.raises(InvalidInputError, match="another process writes this run"):
+        with pytest.raises(InvalidInputError, match="another process writes"):
             train(config, tmp_path)
         raise KeyboardInterrupt
 
@@ -237,7 +237,7 @@ def test_the_average_is_restored(tmp_path: Path) -> None:
     from onelip.bench.training.distributed import Ranks
 
     ranks = Ranks(0, 1, torch.device("cpu"))
-    first, second = (Session(run_spec(**CONFIG, seed=seed), ranks) for seed in (0, 1))
+    first, second = (Trainer(run_spec(**CONFIG, seed=seed), ranks) for seed in (0, 1))
     batch = next(iter(first.stream))
     first.step(*batch, 0.3, 45)
     second.restore(first.state(), 1)

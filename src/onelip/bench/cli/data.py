@@ -13,7 +13,7 @@ import tyro
 from onelip.bench.cli import CommandInfo
 
 if TYPE_CHECKING:
-    from onelip.bench.data.base import Progress
+    from onelip.bench.data.dataset import Progress
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class VerifyDatasets:
     def run(self) -> int:
         """Verify each and print one line for each."""
         from onelip.bench.data import DataError, get_dataset, list_datasets, load
-        from onelip.bench.data.cache import read_note
+        from onelip.bench.data.cache import load_cached, read_note
         from onelip.bench.data.catalogue import get_entry
 
         for name in self.names:
@@ -93,7 +93,8 @@ class VerifyDatasets:
         failed = False
         for name in self.names or here:
             try:
-                print(f"{name}: good ({load(name).note})")
+                note = load(name).note if get_entry(name).read is None else load_cached(get_dataset(name)).note
+                print(f"{name}: good ({note})")
             except DataError as error:
                 print(f"{name}: BAD, {error}")
                 failed = True

@@ -1,9 +1,9 @@
 """Data sets as uint8 tensors on the device: reading, verifying, splitting, batching and augmenting them."""
 
 from onelip.bench.data.augmentation import Augmentation, CropFlip, make_augmentation
-from onelip.bench.data.base import DataError, Dataset
 from onelip.bench.data.batches import BatchStream, evaluation_batches, normalise
 from onelip.bench.data.catalogue import get_dataset, list_datasets, load
+from onelip.bench.data.dataset import DataError, Dataset
 from onelip.bench.data.splits import DataSplit, Splits, make_splits
 from onelip.protocol import AugmentationName, DatasetInfo
 

@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 
 from onelip.atomic_files import write_atomically
-from onelip.bench.data.base import DataError, Dataset
+from onelip.bench.data.dataset import DataError, Dataset
 from onelip.protocol import DatasetInfo
 
 FORMAT_VERSION = 1
@@ -67,7 +67,7 @@ def load_cached(info: DatasetInfo) -> Dataset:
         return Dataset(info, **arrays, class_names=tuple(header["class_names"]), note=header["note"])
     except DataError:
         raise
-    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: damaged, or not written by onelip ({error}); run {again}") from error
 
 
@@ -79,7 +79,7 @@ def read_note(info: DatasetInfo) -> str | None:
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
             return str(json.loads(file.metadata()["onelip"])["note"])
-    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError):
+    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
         return "damaged"
 
 

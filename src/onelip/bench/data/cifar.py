@@ -20,10 +20,10 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from onelip.bench.data.archive import read_members
-from onelip.bench.data.base import Dataset, Progress, silent
+from onelip.bench.data.dataset import Dataset, Progress, silent
 from onelip.bench.data.safe_pickle import load_cifar_pickle
 from onelip.errors import InvalidInputError
 from onelip.protocol import DatasetInfo
@@ -124,10 +124,23 @@ def _npm_records(files: dict[str, bytes], layout: CifarLayout) -> Iterator[Recor
         position[part.split] = start + part.count
         try:
             labels = json.loads(files[NPM_LABELS[part.split]])[start : start + part.count]
-            pixels = np.asarray(Image.open(io.BytesIO(files[f"{part.name}.png"])).convert("RGB"))
+            # PNG only: Pillow opens formats that call other programs. The size is known before a pixel is decoded.
+            image = Image.open(io.BytesIO(files[f"{part.name}.png"]), formats=["PNG"])
+            if image.size != (PIXELS // 3, part.count):
+                raise ValueError(f"{image.size[0]} x {image.size[1]} pixels, expected {PIXELS // 3} x {part.count}")
+            pixels = np.asarray(image.convert("RGB"))
             planes = pixels.transpose(0, 2, 1).reshape(len(pixels), PIXELS)
             yield np.concatenate([np.asarray(labels, dtype=np.uint8)[:, None], planes], axis=1)
-        except (ValueError, TypeError, IndexError, OverflowError, OSError, UnidentifiedImageError) as error:
+        except (
+            ValueError,
+            TypeError,
+            IndexError,
+            KeyError,
+            ArithmeticError,
+            OSError,
+            RecursionError,
+            SyntaxError,
+        ) as error:
             raise InvalidInputError(f"{part.name} in the npm package cannot be read ({error})") from error
 
 

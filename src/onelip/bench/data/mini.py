@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from onelip.bench.data.base import DataError, Dataset
 from onelip.bench.data.cifar_layouts import CIFAR10_CLASSES
+from onelip.bench.data.dataset import DataError, Dataset
 from onelip.protocol import DATA_SETS
 
 _TRAIN_PER_CLASS, _TEST_PER_CLASS = 400, 100

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from onelip.bench.data.base import Progress, silent
+from onelip.bench.data.dataset import Progress, silent
 from onelip.bench.data.download import SourceError
 
 TIMEOUT_SECONDS = 1800.0

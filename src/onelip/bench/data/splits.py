@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from onelip.bench.data.base import Dataset
+from onelip.bench.data.dataset import Dataset
 from onelip.bench.data.seeds import generator_for
 from onelip.errors import InvalidInputError
 

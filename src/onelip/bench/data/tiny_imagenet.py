@@ -25,11 +25,14 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from onelip.bench.data.base import Dataset, Progress, silent
+from onelip.bench.data.archive import check_regular
+from onelip.bench.data.dataset import Dataset, Progress, silent
 from onelip.errors import InvalidInputError
 from onelip.protocol import DATA_SETS, DatasetInfo
 
 ZIP_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
+LARGEST_FILE = 2**24
+"""The largest file of the data set is words.txt with 2.7 MB."""
 TINY_IMAGENET = DATA_SETS["tiny-imagenet"]
 
 Labelled = list[tuple[str, int]]
@@ -49,8 +52,7 @@ def read_tiny_imagenet(
     path: Path, progress: Progress = silent, *, info: DatasetInfo = TINY_IMAGENET, zip_md5: str = ZIP_MD5
 ) -> Dataset:
     """Decode the zip or folder; a part of the data set is accepted and says so in its note."""
-    if not path.exists():
-        raise InvalidInputError(f"{path}: no such file or folder")
+    check_regular(path)
     try:
         files = _open_folder(path) if path.is_dir() else _open_zip(path)
         try:
@@ -61,7 +63,8 @@ def read_tiny_imagenet(
             files.close()
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, UnicodeDecodeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, ValueError, RuntimeError) as error:
+        # RuntimeError: encrypted, or compressed by a method that Python does not have
         raise InvalidInputError(f"{path}: damaged, or not a Tiny ImageNet zip or folder ({error})") from error
     labels = torch.tensor([label for _, label in train + test])
     split = len(train)
@@ -77,7 +80,12 @@ def _open_zip(path: Path) -> _Files:
         archive.close()
         raise InvalidInputError("not a Tiny ImageNet zip: there is no wnids.txt in it")
     names = [name.removeprefix(top) for name in archive.namelist() if name.startswith(top)]
-    return _Files(names, lambda name: archive.read(top + name), archive.close)
+
+    def read(name: str) -> bytes:
+        _check_size(name, archive.getinfo(top + name).file_size)  # zipfile reads no more than this
+        return archive.read(top + name)
+
+    return _Files(names, read, archive.close)
 
 
 def _open_folder(path: Path) -> _Files:
@@ -86,7 +94,18 @@ def _open_folder(path: Path) -> _Files:
         raise InvalidInputError("not a Tiny ImageNet folder: there is no wnids.txt in it")
     patterns = ("*.txt", "train/*/images/*", "val/*.txt", "val/images/*")
     names = [file.relative_to(top).as_posix() for pattern in patterns for file in top.glob(pattern)]
-    return _Files(names, lambda name: (top / name).read_bytes(), lambda: None)
+
+    def read(name: str) -> bytes:
+        check_regular(top / name)
+        _check_size(name, (top / name).stat().st_size)
+        return (top / name).read_bytes()
+
+    return _Files(names, read, lambda: None)
+
+
+def _check_size(name: str, size: int) -> None:
+    if size > LARGEST_FILE:
+        raise InvalidInputError(f"{name} has {size:,} bytes, far more than any file of this data set")
 
 
 def _classes(files: _Files, info: DatasetInfo) -> tuple[dict[str, int], tuple[str, ...]]:

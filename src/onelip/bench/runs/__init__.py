@@ -1,10 +1,10 @@
 """Records of runs: one folder per run with one JSON record and at most one checkpoint; see docs/records.md."""
 
 from onelip.bench.runs.canonical import canonical_json, dump_json, parse_json, run_name, to_plain
-from onelip.bench.runs.checkpoint import CHECKPOINT_FILE, Checkpoint, load_checkpoint, save_checkpoint
 from onelip.bench.runs.reading import read_record
 from onelip.bench.runs.recipes import RECIPES, Recipe
 from onelip.bench.runs.record import RECORD_FILE, SCHEMA_VERSION, STUDY_FILE, RunRecord, RunStatus, new_record
+from onelip.bench.runs.resume_file import CHECKPOINT_FILE, Checkpoint, load_checkpoint, save_checkpoint
 from onelip.bench.runs.specs import NetworkSpec, RunSpec
 from onelip.bench.runs.store import (
     LoadedRecords,

@@ -58,6 +58,7 @@ class RunRecord:
         status: how the run stands.
         reason: one line for every status but running and finished.
         metrics: results by name; NaN and infinity are allowed.
+        model_sha256: of the file with the weights, for a finished training; it is checked whenever the file is read.
         seconds: wall-clock time of the run over all of its sessions.
         created_at: UTC, ISO 8601.
         updated_at: UTC, ISO 8601.
@@ -73,6 +74,7 @@ class RunRecord:
     status: RunStatus
     reason: str | None
     metrics: dict[str, Any]
+    model_sha256: str | None
     seconds: float
     created_at: str
     updated_at: str
@@ -125,6 +127,7 @@ def new_record(kind: str, config: Any, job: str | None = None) -> RunRecord:
         status=RunStatus.RUNNING,
         reason=None,
         metrics={},
+        model_sha256=None,
         seconds=0.0,
         created_at=now,
         updated_at=now,

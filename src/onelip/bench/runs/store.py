@@ -20,10 +20,10 @@ from typing import Any
 
 from onelip.atomic_files import WriteError, remove_temporaries, write_atomically
 from onelip.bench.runs.canonical import canonical_json, looks_like_run_name
-from onelip.bench.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from onelip.bench.runs.lock import LOCK_FILE, RunLock, is_locked
 from onelip.bench.runs.reading import read_record
 from onelip.bench.runs.record import RECORD_FILE, RunRecord, RunStatus, new_record
+from onelip.bench.runs.resume_file import Checkpoint, load_checkpoint, save_checkpoint
 from onelip.errors import InvalidInputError, one_line
 
 

@@ -13,10 +13,8 @@ started again tries the same points. Trials of killed workers are continued from
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +25,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from onelip.atomic_files import WriteError
 from onelip.bench.runs import RunSpec, RunStatus, run_name
-from onelip.bench.runs.lock import is_locked
+from onelip.bench.runs.lock import LOCK_FILE, is_locked, lock_file
+from onelip.bench.search.optuna_journal import open_journal
 from onelip.bench.search.samplers import NumberedSampler
 from onelip.bench.training import StopTraining, TrainOptions, train
 from onelip.bench.training.loop import KIND
@@ -104,9 +103,6 @@ def search(
 
 def open_study(config: SearchConfig, studies_dir: Path) -> optuna.Study:
     """The study with the trials so far, made if missing."""
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
     folder = studies_dir / config.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,10 +110,10 @@ def open_study(config: SearchConfig, studies_dir: Path) -> optuna.Study:
         raise WriteError(f"cannot write in {studies_dir}: {error.strerror}") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     halving = config.pruner == "halving"
-    with _alone(folder):  # Optuna's own check for an existing study is not atomic
+    with lock_file(folder / LOCK_FILE):  # Optuna's own check for an existing study is not atomic
         return optuna.create_study(
             study_name=config.name,
-            storage=JournalStorage(JournalFileBackend(str(folder / "journal.log"))),
+            storage=open_journal(folder),
             sampler=NumberedSampler(config.sampler, config.search_seed),
             pruner=optuna.pruners.SuccessiveHalvingPruner(**_HALVING) if halving else optuna.pruners.NopPruner(),
             direction="maximize",
@@ -142,7 +138,7 @@ def _trials_to_do(study: optuna.Study, config: SearchConfig, folder: Path) -> It
         if not _is_being_run(abandoned, config, folder):
             yield Trial(study, abandoned._trial_id)  # Optuna has no public way to take up a running trial
     while True:
-        with _alone(folder):
+        with lock_file(folder / LOCK_FILE):
             if len(study.get_trials(deepcopy=False)) >= config.trials:
                 return
             trial = study.ask(dict(SPACE))
@@ -198,14 +194,3 @@ def _reporter(trial: Trial, study: optuna.Study) -> Callable[[float, Mapping[str
             raise StopTraining(f"others were better after {percent} % of the run")
 
     return report
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One worker at a time; the kernel opens the lock when its process ends, however it does."""
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

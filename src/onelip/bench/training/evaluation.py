@@ -10,9 +10,8 @@ from torch import nn
 
 from onelip.bench.data import DataSplit, evaluation_batches, load, make_splits
 from onelip.bench.runs import RunRecord, RunSpec, RunStatus, read_dataclass, read_record, start_run
-from onelip.bench.training.loop import KIND, model_path
+from onelip.bench.training.loop import KIND, trained_network
 from onelip.certification import certified_accuracy
-from onelip.checkpoints import load_model
 from onelip.errors import InvalidInputError
 from onelip.protocol import RADII, RADIUS_NUMERATORS
 
@@ -33,7 +32,7 @@ def evaluate_run(
     if record.status is not RunStatus.FINISHED:
         raise InvalidInputError(f"{folder}: the run is {record.status.value}; only a finished run can be evaluated")
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    model = load_model(model_path(folder)).to(where).eval()
+    model = trained_network(folder, record).to(where).eval()
     splits = make_splits(load(spec.network.dataset, where), spec.validation_fraction, spec.validation_seed)
     chosen = splits.test if split == "test" else splits.validation
     if not len(chosen):

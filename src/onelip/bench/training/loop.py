@@ -18,16 +18,17 @@ from torch import nn
 
 from onelip.bench.data import Splits, load, make_splits
 from onelip.bench.runs import Run, RunRecord, RunSpec, RunStatus, load_checkpoint, read_record, run_name, start_run
-from onelip.bench.runs.checkpoint import CHECKPOINT_FILE
 from onelip.bench.runs.durations import TrainingClock
+from onelip.bench.runs.resume_file import CHECKPOINT_FILE
 from onelip.bench.training.distributed import Ranks, joined_ranks
 from onelip.bench.training.journal import Journal
 from onelip.bench.training.optimisers import find_optimiser
 from onelip.bench.training.plans import Plan, StepPlan, TimePlan
-from onelip.bench.training.progress import ProgressDisplay
-from onelip.bench.training.session import DivergedError, Session, StopTraining
+from onelip.bench.training.progress_bar import ProgressDisplay
+from onelip.bench.training.trainer import DivergedError, StopTraining, Trainer
 from onelip.checkpoints import load_model, save_model
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, one_line
+from onelip.models import ConvNet
 
 MODEL_FILE = "model.safetensors"
 KIND = "train"
@@ -78,22 +79,22 @@ def train(config: RunSpec, runs_dir: Path, options: TrainOptions | None = None) 
     find_optimiser(config.settings.optimizer)  # refuses an unknown one before there is a folder
     with joined_ranks(options.device) as ranks, _run_of_first(config, runs_dir, ranks, options.job) as run:
         folder = runs_dir / run_name(KIND, config)
-        trained: Session | None = None
+        trained: Trainer | None = None
         if ranks.from_first(float(run is not None and run.record.status is RunStatus.RUNNING)):
             training = _Training(config, folder, run, ranks, options)
             training.run_to_end()
-            trained = training.session
+            trained = training.trainer
         if run is not None and options.on_finished is not None and run.record.status is RunStatus.FINISHED:
-            options.on_finished(run, *_network_and_data(config, folder, ranks, trained))
+            options.on_finished(run, *_network_and_data(config, run, ranks, trained))
         return read_record(folder) if run is None else run.record
 
 
-def _network_and_data(config: RunSpec, folder: Path, ranks: Ranks, trained: Session | None) -> tuple[nn.Module, Splits]:
+def _network_and_data(config: RunSpec, run: Run, ranks: Ranks, trained: Trainer | None) -> tuple[nn.Module, Splits]:
     """Those of the session that has just ended, or of an earlier one."""
     if trained is not None:
         return trained.result.eval(), trained.splits
     data = load(config.network.dataset, ranks.device)
-    model = load_model(model_path(folder)).to(ranks.device).eval()
+    model = trained_network(run.folder, run.record).to(ranks.device).eval()
     return model, make_splits(data, config.validation_fraction, config.validation_seed)
 
 
@@ -120,7 +121,7 @@ class _Training:
         self.config, self.run, self.ranks, self.options = config, run, ranks, options
         self.started = self.saved = time.monotonic()
         self.earlier_seconds = 0.0 if run is None else run.record.seconds
-        self.session = Session(config, ranks)
+        self.trainer = Trainer(config, ranks)
         checkpoint = load_checkpoint(folder)
         meta: dict[str, Any] = {} if checkpoint is None else checkpoint.meta
         self.clock = TrainingClock(
@@ -130,8 +131,12 @@ class _Training:
         # Where the last entry of the log was made: step, and training time for the throughput since.
         self.validated: tuple[int, float] = tuple(meta.get("validated", (0, 0.0)))
         if checkpoint is not None:
-            self.plan.load_state_dict(meta["plan"])
-            self.session.restore(checkpoint.tensors, self.plan.steps)
+            try:
+                self.plan.load_state_dict(meta["plan"])
+                self.trainer.restore(checkpoint.tensors, self.plan.steps)
+            except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+                path = folder / CHECKPOINT_FILE
+                raise InvalidInputError(f"{path}: not of this run ({one_line(error):.200}); delete it") from error
         self.journal = None if run is None else Journal(run.folder, self.validated[0])
         self.progress = ProgressDisplay(config.network.label, enabled=options.progress and run is not None)
 
@@ -139,28 +144,29 @@ class _Training:
         seconds = self.config.budget_seconds
         if seconds is not None:
             return TimePlan(seconds, self.clock)
-        return StepPlan((self.config.epochs or 0) * len(self.session.stream))
+        return StepPlan((self.config.epochs or 0) * len(self.trainer.stream))
 
     def run_to_end(self) -> None:
         """Train until the plan is done, and set the final status of the record."""
         try:
             with self.progress:
                 self._train()
-            self.session.check_weights()
+            self.trainer.check_weights()
         except DivergedError as error:
             self._end(RunStatus.DIVERGED, f"{error} after step {self.plan.steps}")
         except StopTraining as stop:
             self._end(RunStatus.PRUNED, str(stop))
         else:
+            digest = None
             if self.run is not None:
-                save_model(self.session.result, self.run.folder / MODEL_FILE)
-            self._end(RunStatus.FINISHED, None)
+                digest = save_model(self.trainer.result, self.run.folder / MODEL_FILE)
+            self._end(RunStatus.FINISHED, None, model_sha256=digest)
         if self.journal is not None:
             self.journal.close()
 
     def _train(self) -> None:
         while True:
-            at_epoch_end = self.plan.steps % len(self.session.stream) == 0
+            at_epoch_end = self.plan.steps % len(self.trainer.stream) == 0
             if (at_epoch_end or self.plan.finished) and self.plan.steps != self.validated[0]:
                 self._validate()
             if self.plan.finished:
@@ -170,12 +176,12 @@ class _Training:
 
     def _train_epoch(self) -> None:
         """The rest of the current epoch, or less if the plan ends."""
-        for images, labels in self.session.stream:
-            lr = self.session.step(images, labels, self.plan.fraction, self.plan.planned_steps)
+        for images, labels in self.trainer.stream:
+            lr = self.trainer.step(images, labels, self.plan.fraction, self.plan.planned_steps)
             self.plan.step_done()
             is_check = self.ranks.device.type != "cuda" or self.plan.steps % _STEPS_PER_CHECK_ON_GPU == 0
             if is_check:
-                self.session.check_finite()
+                self.trainer.check_finite()
             self.progress.step(self.plan.fraction, lr)
             if self.run is not None and time.monotonic() - self.saved >= self.options.checkpoint_seconds:
                 with self.clock.paused():
@@ -189,23 +195,23 @@ class _Training:
 
     def _validate(self) -> None:
         """Evaluate and log; only the first process does, the others wait for it in their next step."""
-        self.session.check_finite()
+        self.trainer.check_finite()
         seconds = self.clock.seconds()
         steps, before = self.plan.steps - self.validated[0], self.validated[1]
-        train_loss = self.session.take_loss()
+        train_loss = self.trainer.take_loss()
         self.validated = (self.plan.steps, seconds)
         if self.run is None or self.journal is None:
             return
-        scores = self.session.validate()
+        scores = self.trainer.validate()
         metrics = {
             "train_loss": train_loss,
             "train_seconds": seconds,
             "images_per_second": steps * self.config.settings.batch_size / max(seconds - before, 1e-9),
             **({} if scores is None else scores.metrics("validation")),
         }
-        position = {"step": self.plan.steps, "epoch": self.plan.steps / len(self.session.stream)}
+        position = {"step": self.plan.steps, "epoch": self.plan.steps / len(self.trainer.stream)}
         entry = (
-            position | {"fraction": self.plan.fraction, "lr": self.session.optimiser.param_groups[0]["lr"]} | metrics
+            position | {"fraction": self.plan.fraction, "lr": self.trainer.optimiser.param_groups[0]["lr"]} | metrics
         )
         self.journal.write(entry)
         self.progress.entry(entry)
@@ -219,14 +225,14 @@ class _Training:
             "train_seconds": self.clock.own_seconds(),
             "validated": list(self.validated),
         }
-        self.run.save_checkpoint(self.session.state(), meta)
+        self.run.save_checkpoint(self.trainer.state(), meta)
         self._update()
         self.saved = time.monotonic()
 
-    def _end(self, status: RunStatus, reason: str | None) -> None:
+    def _end(self, status: RunStatus, reason: str | None, **results: Any) -> None:
         if self.run is None:
             return
-        self._update(status=status, reason=reason)
+        self._update(status=status, reason=reason, **results)
         # The weights of a finished run are in the model file, and no other run is ever continued from here.
         (self.run.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
 
@@ -241,9 +247,8 @@ def _synchroniser(device: torch.device) -> Callable[[], None]:
     return lambda: None
 
 
-def model_path(folder: Path) -> Path:
-    """The file with the weights of a finished run."""
-    path = folder / MODEL_FILE
-    if not path.exists():
+def trained_network(folder: Path, record: RunRecord) -> ConvNet:
+    """The network of a finished run, on the CPU; weights that are not those of the record are refused."""
+    if record.status is not RunStatus.FINISHED or record.model_sha256 is None:
         raise InvalidInputError(f"{folder}: has no trained weights; only a finished training run has")
-    return path
+    return load_model(folder / MODEL_FILE, sha256=record.model_sha256)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import hashlib
+import io
 import math
+import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 from torch import nn
 
@@ -86,16 +88,11 @@ def test_no_checkpoint_is_none(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path) is None
 
 
-@pytest.mark.parametrize("state", [{"f": print}, {"m": nn.Linear(1, 1)}, {"d": {1.5: 1}}])
+@pytest.mark.parametrize("state", [{"f": print}, {"m": nn.Linear(1, 1)}])
 def test_what_needs_pickle_is_refused_and_nothing_is_written(tmp_path: Path, state: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match=r"cannot hold|keys must be"):
+    with pytest.raises(InvalidInputError, match="tensors and plain values"):
         save_checkpoint(tmp_path, state, {})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_two_tensors_cannot_have_one_name(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="'a/b'"):
-        save_checkpoint(tmp_path, {"a/b": torch.ones(1), "a": {"b": torch.ones(1)}}, {})
 
 
 @pytest.mark.parametrize("where", [0.0, 0.2, 0.5, 0.99])
@@ -105,7 +102,7 @@ def test_a_flipped_bit_is_found(tmp_path: Path, where: float) -> None:
     content = bytearray(path.read_bytes())
     content[int(where * len(content))] ^= 1
     path.write_bytes(content)
-    with pytest.raises(InvalidInputError, match="damaged"):
+    with pytest.raises(InvalidInputError, match=r"damaged|not a checkpoint"):
         load_checkpoint(tmp_path)
 
 
@@ -114,15 +111,28 @@ def test_a_cut_file_is_found(tmp_path: Path, length: int) -> None:
     save_checkpoint(tmp_path, {"w": torch.randn(500)}, {})
     path = tmp_path / CHECKPOINT_FILE
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(InvalidInputError, match="damaged"):
+    with pytest.raises(InvalidInputError, match=r"damaged|not a checkpoint"):
         load_checkpoint(tmp_path)
 
 
-def test_a_foreign_or_pickled_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / CHECKPOINT_FILE
-    safetensors.torch.save_file({"w": torch.ones(1)}, path)
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("made-by-a-pickle",)
+
+
+@pytest.mark.parametrize("content", [{"w": torch.ones(1)}, {"tensors": 1, "meta": {}}, [1], _Evil(), {"meta": _Evil()}])
+def test_a_foreign_or_hostile_file_is_refused_and_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: object
+) -> None:
+    """Its checksum is right: whoever can write the file can compute one."""
+    monkeypatch.chdir(tmp_path)
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    raw = b"onelip resume 2\n" + hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue()
+    (tmp_path / CHECKPOINT_FILE).write_bytes(raw)
     with pytest.raises(InvalidInputError, match="not a checkpoint of onelip"):
         load_checkpoint(tmp_path)
-    torch.save({"w": torch.ones(1)}, path)
-    with pytest.raises(InvalidInputError, match="damaged"):
+    (tmp_path / CHECKPOINT_FILE).write_bytes(buffer.getvalue())
+    with pytest.raises(InvalidInputError, match="not a checkpoint of this version"):
         load_checkpoint(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [CHECKPOINT_FILE]

@@ -12,9 +12,9 @@ from torch import Tensor
 from onelip.bench.data import BatchStream, Splits, evaluation_batches, load, make_augmentation, make_splits
 from onelip.bench.data.seeds import generator_for
 from onelip.bench.runs import RunSpec
+from onelip.bench.training.bfloat16 import check_bfloat16
 from onelip.bench.training.distributed import Ranks
 from onelip.bench.training.optimisers import make_optimiser
-from onelip.bench.training.precision import check_bfloat16
 from onelip.bench.training.schedule import OneCycle
 from onelip.bench.training.validation import Scores, estimate_scores
 from onelip.layers import get_method
@@ -30,7 +30,7 @@ class DivergedError(Exception):
     """The loss or a weight is not a finite number any more."""
 
 
-class Session:
+class Trainer:
     """Network, optimiser, average and stream of batches of one run in this process."""
 
     def __init__(self, config: RunSpec, ranks: Ranks) -> None:
