@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from onelip.bench.report.advice import GIB, BudgetResult, Candidate, Limits
-from onelip.bench.report.build import BuiltReport, build_report
+from onelip.bench.report.write_report import WrittenReport, write_report
 from onelip.bench.report.cost_tables import Theory, TheoryLine
 from onelip.bench.runs import NetworkSpec, RunStatus, start_run
 
@@ -57,8 +57,12 @@ def network(method: str, size: str = "XS", dataset: str = "cifar10", kernel_size
 def train_metrics(certified: float, accuracy: float, seconds: float) -> dict[str, Any]:
     radii = {36: 1.0, 72: 0.75, 108: 0.55, 255: 0.2}
     metrics: dict[str, Any] = {f"test_certified_accuracy_{r}": certified * share for r, share in radii.items()}
+    curve = [accuracy - (accuracy - certified) * min(k, 12) / 12 for k in range(13)]
+    curve += [certified * (1 - 0.8 * k / 73) for k in range(1, 74)]
     return metrics | {
         "test_accuracy": accuracy,
+        "test_images": 1000,
+        "test_certified_curve": curve,
         "validation_certified_accuracy_36": certified + 0.01,
         "train_seconds": seconds,
         "epochs": 20.0,
@@ -177,11 +181,11 @@ def add_failures(runs: Path) -> None:
 
 
 @functools.cache
-def built_report() -> tuple[tempfile.TemporaryDirectory[str], BuiltReport]:
+def written_report() -> tuple[tempfile.TemporaryDirectory[str], WrittenReport]:
     """The report of `full_study`, built once per process; the folder lives as long as the process."""
     folder = tempfile.TemporaryDirectory()
     study = full_study(Path(folder.name) / "study")
-    return folder, build_report(study, Path(folder.name) / "report", theory=THEORY)
+    return folder, write_report(study, Path(folder.name) / "report", theory=THEORY)
 
 
 THEORY = Theory(
@@ -215,7 +219,7 @@ def random_candidates(generator: random.Random, count: int) -> list[Candidate]:
     found = []
     for index in range(count):
         hours = generator.sample([0.5, 2.0, 10.0, None], generator.randint(1, 3))
-        results = tuple(BudgetResult(str(h), h, 0.7, generator.choice([0.5, 0.55, 0.6])) for h in hours)
+        results = tuple(BudgetResult(str(h), h, 0.7, generator.choice([0.5, 0.55, 0.6]), 0.01) for h in hours)
         memory = generator.choice([None, GIB, 4 * GIB, 20 * GIB])
         latency = generator.choice([None, 0.5, 1.0, 2.5])
         method = generator.choice(["aol", "cpl", "lot", "soc"])

@@ -7,8 +7,10 @@ full disk, a crash or `kill -9` at any of these steps leaves the previous versio
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 from onelip.errors import OnelipError
@@ -26,13 +28,31 @@ def write_atomically(path: Path, content: bytes) -> None:
     After an error the old file is there as it was, but for one case: if only the last step fails (making the
     rename durable), the new file is in place and may be lost again with the power.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+    replace_files({path: content})
+
+
+def replace_files(files: Mapping[Path, bytes]) -> None:
+    """Replace many files, all or none: no name changes before every content is on the disk.
+
+    Missing folders are made for more than one file. Each name stands for a whole file at every moment; a kill between
+    two renames leaves some names with their old file, and the next call puts all of them right.
+    """
+    temporaries: dict[Path, Path] = {}
+    path = next(iter(files), Path())
     try:
-        _write_durably(temporary, content)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
+        for path, content in files.items():
+            if len(files) > 1:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            temporaries[path] = path.with_name(f".{path.name[-100:]}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+            _write_durably(temporaries[path], content)
+        for path, temporary in temporaries.items():
+            os.replace(temporary, path)
+        for folder in {path.parent for path in files}:
+            _sync_folder(folder)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        for temporary in temporaries.values():
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
             raise WriteError(f"cannot write {path}: {reason}; free some space or check the folder") from error

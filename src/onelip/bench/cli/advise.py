@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onelip.bench.cli import CommandInfo
 from onelip.errors import InvalidInputError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdviseOptions:
-    """Rank methods and sizes for your limits, and say why.
+    """Say which layer to use: for your limits and why, or without limits a table of decisions and each method in brief.
 
     Example: onelip advise --gpu-memory 24GB --train-hours 10 --max-latency 2x --dataset cifar10
 
@@ -29,9 +29,9 @@ class AdviseOptions:
     gpu_memory: str | None = None
     """Memory of the card, such as 24GB; training must fit with 1 GB to spare."""
     train_hours: float | None = None
-    """Hours of training that you have."""
+    """Hours of training that you have; on an A100 for the paper's results, unless the study timed its own machine."""
     max_latency: str | None = None
-    """Inference time relative to the same network with plain convolutions, such as 2x."""
+    """Inference time relative to the same network with plain convolutions, such as 2x; needs a study with times."""
     study: Path | None = None
     """Folder of runs whose results and measurements are used."""
     json: bool = False
@@ -39,14 +39,17 @@ class AdviseOptions:
 
     def run(self) -> int:
         """Rank and print; 1 if nothing is known to fit."""
-        from onelip.bench.report.advice import rank
+        from onelip.bench.report.advice import Limits, rank
+        from onelip.bench.runs import dump_json
 
-        candidates = self._candidates()
-        verdicts = rank(candidates, self._limits())
+        candidates, limits = self._candidates(), self._limits()
+        verdicts = rank(candidates, limits)
         if self.json:
-            _print_json(verdicts)
+            print(dump_json([asdict(verdict) for verdict in verdicts]))
+        elif limits == Limits():
+            _print_overview(candidates, verdicts)
         else:
-            _print_advice(verdicts, self._limits())
+            _print_advice(verdicts, limits)
         return 0 if verdicts[0].group == "fits" else 1
 
     def _limits(self) -> Limits:
@@ -62,55 +65,63 @@ class AdviseOptions:
 
     def _candidates(self) -> list[Candidate]:
         from onelip.bench.report.candidates import measured_candidates, published_candidates
-        from onelip.bench.report.evidence import read_evidence
+        from onelip.bench.report.read_study import read_study
 
-        evidence = None if self.study is None else read_evidence(self.study)
-        measured = [] if evidence is None else measured_candidates(evidence)
-        for candidates in (measured, published_candidates(evidence)):
+        study = None if self.study is None else read_study(self.study)
+        measured = [] if study is None else measured_candidates(study)
+        for candidates in (measured, published_candidates(study)):
             found = [candidate for candidate in candidates if candidate.dataset == self.dataset]
             if found:
                 return found
         known = {candidate.dataset for candidate in (*measured, *published_candidates())}
-        raise InvalidInputError(f"there are no results for {self.dataset!r}, only for {', '.join(sorted(known))}")
+        raise InvalidInputError(f"--dataset {self.dataset}: there are results only for {', '.join(sorted(known))}")
 
 
-def _print_json(verdicts: Sequence[Verdict]) -> None:
-    from dataclasses import asdict
+def _print_overview(candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> None:
+    """Which layer should I use? One table of decisions, three sentences for each method."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
 
-    from onelip.bench.runs import dump_json
+    from onelip.bench.report.advice import Limits
+    from onelip.bench.report.advice_text import HOURS, decisions, explain, portraits
 
-    print(dump_json([asdict(verdict) for verdict in verdicts]))
+    console = Console(markup=False, highlight=False)
+    best, *_, evidence = explain(verdicts, Limits())
+    console.print(best.replace(", the most of all that fit your limits", ", the most of all"))
+    console.print(f"\nWhat to use on {candidates[0].dataset}, by memory of the card and hours of training:\n")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in ("card", *(f"{hours} h" for hours in HOURS)):
+        table.add_column(title)
+    for card, cells in decisions(candidates):
+        table.add_row(card, *cells)
+    console.print(table)
+    console.print("Several names: their certified accuracies cannot be told apart.\n")
+    for method, sentences in portraits(candidates):
+        console.print(f"{method}: {sentences}\n")
+    console.print(evidence)
 
 
 def _print_advice(verdicts: Sequence[Verdict], limits: Limits) -> None:
+    from rich import box
     from rich.console import Console
+    from rich.table import Table
 
-    from onelip.bench.report.advice_words import explain
+    from onelip.bench.report.advice_text import explain, figures_of, name, reason
 
     console = Console(markup=False, highlight=False)
     for paragraph in explain(verdicts, limits):
         console.print(paragraph)
         console.print()
-    console.print(_table(verdicts))
-
-
-def _table(verdicts: Sequence[Verdict]) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    from onelip.bench.report.advice_words import figures_of, reason
-    from onelip.bench.report.style import method_style
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("model", no_wrap=True)
-    for title in ("cert %", "acc %", "time", "GiB", "latency"):
-        table.add_column(title, justify="right", no_wrap=True)
+    for title in ("cert %", "acc %", "time", "memory", "latency"):
+        table.add_column(title, justify="right", no_wrap=title != "time")
     table.add_column("verdict")
     for index, verdict in enumerate(verdicts):
-        name = f"{method_style(verdict.candidate.method).label} {verdict.candidate.size}"
         style = "bold" if index == 0 and verdict.group == "fits" else "" if verdict.group == "fits" else "dim"
-        table.add_row(name, *figures_of(verdict), reason(verdict), style=style)
-    return table
+        table.add_row(name(verdict.candidate), *figures_of(verdict), reason(verdict), style=style)
+    console.print(table)
 
 
 COMMAND = CommandInfo("advise", AdviseOptions)

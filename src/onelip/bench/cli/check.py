@@ -50,7 +50,7 @@ class CheckOptions:
         found = diagnose(model, x, labels)
         failures = found.failures(self.tolerance)
         if self.figure is not None:
-            from onelip.bench.report.figures.diagnostics import save_diagnostics
+            from onelip.bench.report.figures.layer_lines import save_diagnostics
 
             save_diagnostics(found.as_records(), self.figure)
         if self.json:

@@ -39,20 +39,24 @@ def write_study_report(study: Path, out: Path | None = None, *, theory: bool = T
     """Write the report of a folder of runs and say where it is; also the last step of `onelip compare`."""
     from rich.console import Console
 
-    from onelip.bench.report.build import build_report
+    from onelip.bench.report.escaping import visible
+    from onelip.bench.report.write_report import write_report
 
-    with Console(stderr=True).status("reading the records") as status:
-        built = build_report(
+    with Console(stderr=True, markup=False).status("reading the records") as status:
+        built = write_report(
             study,
             out,
             theory=_counted_theory() if theory else None,  # needs the layers, which the report itself must not touch
-            progress=lambda what, done, total: status.update(f"figure {done + 1} of {total}: {what}"),
+            progress=lambda what, done, total: status.update(f"figure {done + 1} of {total}"),
         )
     console = Console(markup=False, highlight=False, soft_wrap=True)
-    for sentence in built.missing:
+    for sentence in built.absent:
         console.print(f"missing: {sentence}")
-    console.print(f"{len(built.tables)} table files, {len(built.figures)} figure files in {built.page.parent}")
-    console.print(f"report: {built.page}")
+    if built.unreadable:
+        console.print(f"not readable: {built.unreadable} records; the report lists them under Runs without a result")
+    folder = visible(built.page.parent)
+    console.print(f"{len(built.tables)} table files, {len(built.figures)} figure files in {folder}")
+    console.print(f"report: {visible(built.page)}")
 
 
 def _counted_theory() -> Theory:

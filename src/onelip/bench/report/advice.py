@@ -4,11 +4,11 @@ The rule, which `report/advisor.js` repeats for the page (tests compare the two)
 
 1. A candidate is a method at one size on one data set, with a result for each training budget and two costs.
 2. Of its results, those within the training time are allowed; the one with the highest certified accuracy counts.
-3. It *fits* if its training memory and an allowance of 1 GiB are within the memory, and its inference time relative to
-   the plain network of the same size is within the latency. It is *excluded* if a limit is broken. If no limit is known
-   to be broken, but a cost that has a limit is not known, it is *uncertain*.
-4. Candidates that fit come first, then uncertain ones, each by certified accuracy (ties: lower latency, lower
-   memory, then by name). Excluded ones follow in the order of what they would certify.
+3. It *fits* if its training memory and an allowance of 1 GiB are within the memory, and its measured inference time
+   relative to the plain network of the same size is within the latency. It is *excluded* if a limit is broken. If no
+   limit is known to be broken, but a cost that has a limit is not known, it is *uncertain*.
+4. Candidates that fit come first, then uncertain ones, each by certified accuracy (ties: lower latency, lower memory,
+   then by name). Excluded ones follow, the closest first: by the product of the factors by which they break limits.
 """
 
 from __future__ import annotations
@@ -34,12 +34,16 @@ _GROUP_ORDER: tuple[Group, ...] = ("fits", "uncertain", "excluded")
 
 @dataclass(frozen=True)
 class BudgetResult:
-    """What one training budget gave; accuracies are fractions, `hours` None where the time was not recorded."""
+    """What one training budget gave; accuracies are fractions, `hours` None where the time was not recorded.
+
+    `error` is the standard error of the certified accuracy, None if it is not known.
+    """
 
     budget: str
     hours: float | None
     accuracy: float | None
     certified: float
+    error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -68,54 +72,59 @@ class Limits:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Where a candidate stands; `broken` and `unknown` name limits, `result` is the one that counts."""
+    """Where a candidate stands; `broken` and `unknown` name limits, `result` is the one that counts.
+
+    `excess` is the product of cost / limit over the broken limits: 1 for a candidate that breaks none.
+    """
 
     candidate: Candidate
     group: Group
     result: BudgetResult
     broken: tuple[Cost, ...]
     unknown: tuple[Cost, ...]
+    excess: float = 1.0
 
 
 def judge(candidate: Candidate, limits: Limits) -> Verdict:
-    """Apply the rule to one candidate; one that breaks the time limit is shown with its best result all the same."""
-    within = [result for result in candidate.results if _within_time(result, limits)]
-    result = max(within or candidate.results, key=lambda r: (r.certified, -_known(r.hours)))
+    """Apply the rule to one candidate; one that breaks the time limit is shown with the shortest of its trainings."""
+
+    def hours(result: BudgetResult) -> float:
+        return math.inf if result.hours is None else result.hours
+
+    within = [r for r in candidate.results if limits.train_hours is None or hours(r) <= limits.train_hours]
+    if within:
+        result = max(within, key=lambda r: (r.certified, -hours(r)))
+    else:
+        result = min(candidate.results, key=lambda r: (hours(r), -r.certified))
+    memory = None if candidate.memory_bytes is None else float(candidate.memory_bytes + MEMORY_ALLOWANCE)
     broken: list[Cost] = []
     unknown: list[Cost] = []
-    if limits.memory_bytes is not None:
-        if candidate.memory_bytes is None:
-            unknown.append("memory")
-        elif candidate.memory_bytes + MEMORY_ALLOWANCE > limits.memory_bytes:
-            broken.append("memory")
-    if not within:
-        (unknown if result.hours is None else broken).append("hours")
-    if limits.latency_ratio is not None:
-        if candidate.latency_ratio is None:
-            unknown.append("latency")
-        elif candidate.latency_ratio > limits.latency_ratio:
-            broken.append("latency")
+    excess = 1.0
+    costs: tuple[tuple[Cost, float | None, float | None], ...] = (
+        ("memory", memory, limits.memory_bytes),
+        ("hours", result.hours, limits.train_hours),
+        ("latency", candidate.latency_ratio, limits.latency_ratio),
+    )
+    for name, cost, limit in costs:
+        if limit is not None and cost is None:
+            unknown.append(name)
+        elif limit is not None and cost is not None and cost > limit:
+            broken.append(name)
+            excess *= cost / limit
     group: Group = "excluded" if broken else "uncertain" if unknown else "fits"
-    return Verdict(candidate, group, result, tuple(broken), tuple(unknown))
+    return Verdict(candidate, group, result, tuple(broken), tuple(unknown), excess)
 
 
 def rank(candidates: Iterable[Candidate], limits: Limits) -> list[Verdict]:
     """All candidates, best first."""
-    return sorted((judge(candidate, limits) for candidate in candidates), key=_order)
 
+    def order(verdict: Verdict) -> tuple[object, ...]:
+        candidate = verdict.candidate
+        costs = [math.inf if c is None else c for c in (candidate.latency_ratio, candidate.memory_bytes)]
+        place = (_GROUP_ORDER.index(verdict.group), verdict.excess, -verdict.result.certified)
+        return *place, *costs, candidate.method, candidate.size
 
-def _within_time(result: BudgetResult, limits: Limits) -> bool:
-    return limits.train_hours is None or (result.hours is not None and result.hours <= limits.train_hours)
-
-
-def _known(value: float | None) -> float:
-    return math.inf if value is None else value
-
-
-def _order(verdict: Verdict) -> tuple[object, ...]:
-    candidate = verdict.candidate
-    costs = (_known(candidate.latency_ratio), _known(candidate.memory_bytes))
-    return _GROUP_ORDER.index(verdict.group), -verdict.result.certified, *costs, candidate.method, candidate.size
+    return sorted((judge(candidate, limits) for candidate in candidates), key=order)
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:

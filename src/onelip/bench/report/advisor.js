@@ -1,37 +1,36 @@
-// The advisor: the rule of onelip/advice.py (see there), repeated for the page. Tests compare the two.
+// The advisor: the rule of report/advice.py (see there), repeated for the page. Tests compare the two.
 const onelipAdvisor = (() => {
-  const data = JSON.parse(document.getElementById("advisor-data").textContent);
+  const data = onelipData.advisor;
   const GIB = 2 ** 30;
   const GROUPS = ["fits", "uncertain", "excluded"];
   const known = (value) => (value === null ? Infinity : value);
   const byCode = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
-  const bestResult = (results) =>
-    results.reduce((best, next) => {
-      const better = next.certified - best.certified || known(best.hours) - known(next.hours);
-      return better > 0 ? next : best;
-    });
-
   const judge = (candidate, limits) => {
-    const inTime = (r) => limits.hours === null || (r.hours !== null && r.hours <= limits.hours);
-    const within = candidate.results.filter(inTime);
-    const result = bestResult(within.length ? within : candidate.results);
+    const hours = (r) => known(r.hours);
+    const within = candidate.results.filter((r) => limits.hours === null || hours(r) <= limits.hours);
+    const better = within.length
+      ? (a, b) => a.certified > b.certified || (a.certified === b.certified && hours(a) < hours(b))
+      : (a, b) => hours(a) < hours(b) || (hours(a) === hours(b) && a.certified > b.certified);
+    const result = (within.length ? within : candidate.results).reduce((best, next) => (better(next, best) ? next : best));
     const broken = [], unknown = [];
-    if (limits.memory !== null) {
-      if (candidate.memory_bytes === null) unknown.push("memory");
-      else if (candidate.memory_bytes + data.allowance > limits.memory) broken.push("memory");
-    }
-    if (!within.length) (result.hours === null ? unknown : broken).push("hours");
-    if (limits.latency !== null) {
-      if (candidate.latency_ratio === null) unknown.push("latency");
-      else if (candidate.latency_ratio > limits.latency) broken.push("latency");
+    let excess = 1;
+    const memory = candidate.memory_bytes === null ? null : candidate.memory_bytes + data.allowance;
+    for (const [name, cost] of [["memory", memory], ["hours", result.hours], ["latency", candidate.latency_ratio]]) {
+      if (limits[name] === null) continue;
+      if (cost === null) unknown.push(name);
+      else if (cost > limits[name]) {
+        broken.push(name);
+        excess *= cost / limits[name];
+      }
     }
     const group = broken.length ? "excluded" : unknown.length ? "uncertain" : "fits";
-    return { candidate, group, result, broken, unknown };
+    return { candidate, group, result, broken, unknown, excess };
   };
 
   const order = (a, b) =>
     GROUPS.indexOf(a.group) - GROUPS.indexOf(b.group) ||
+    a.excess - b.excess ||
     b.result.certified - a.result.certified ||
     byCode(known(a.candidate.latency_ratio), known(b.candidate.latency_ratio)) ||
     byCode(known(a.candidate.memory_bytes), known(b.candidate.memory_bytes)) ||
@@ -43,19 +42,20 @@ const onelipAdvisor = (() => {
   const costs = {
     memory: { name: "training memory [GiB]", of: (v) => (v.candidate.memory_bytes === null ? null : v.candidate.memory_bytes / GIB) },
     hours: { name: "training time [h]", of: (v) => v.result.hours },
-    latency: { name: "latency relative to plain convolutions", of: (v) => v.candidate.latency_ratio },
+    latency: { name: "inference time relative to plain", of: (v) => v.candidate.latency_ratio },
   };
 
   const percent = (x) => (x === null ? "–" : `${(100 * x).toFixed(1)} %`);
+  const share = (r) => (r.error === null ? percent(r.certified) : `${(100 * r.certified).toFixed(1)} ± ${(100 * r.error).toFixed(1)} %`);
   const short = (x) => (x >= 100 ? x.toFixed(0) : Number(x.toPrecision(3)).toString());
   const duration = (h) => (h === null ? "–" : h >= 2 ? `${short(h)} h` : h * 60 >= 2 ? `${short(h * 60)} min` : `${short(h * 3600)} s`);
-  const memory = (bytes) => (bytes === null ? "–" : `${short(bytes / GIB)} GiB`);
+  const memory = (bytes) => (bytes === null ? "–" : bytes < GIB ? `${short(bytes / 2 ** 20)} MiB` : `${short(bytes / GIB)} GiB`);
   const ratio = (x) => (x === null ? "–" : `${x.toFixed(2)} ×`);
-  return { data, rank, costs, percent, short, duration, memory, ratio };
+  return { GIB, data, rank, costs, percent, share, short, duration, memory, ratio };
 })();
 
 (() => {
-  const { data, rank, costs, percent, short, duration, memory, ratio } = onelipAdvisor;
+  const { GIB, data, rank, costs, percent, share, short, duration, memory, ratio } = onelipAdvisor;
   const $ = (id) => document.getElementById(id);
   if (!$("limits")) return;
   const svgElement = (name, attributes, text) => {
@@ -71,20 +71,29 @@ const onelipAdvisor = (() => {
     return group.candidates.filter((candidate) => candidate.dataset === $("advisor-dataset").value);
   };
 
-  // A slider goes over the range of what the candidates need, in equal ratios; its right end is no limit.
-  const ranges = {
+  // A slider goes over round values, from the first that something fits to the first that everything fits; its right
+  // end is no limit.
+  const needs = {
     memory: (c) => (c.memory_bytes === null ? [] : [c.memory_bytes + data.allowance]),
     hours: (c) => c.results.map((r) => r.hours).filter((h) => h !== null),
     latency: (c) => (c.latency_ratio === null ? [] : [c.latency_ratio]),
   };
-  const shown = { memory, hours: duration, latency: ratio };
-  const limitOf = (name, list) => {
-    const position = Number($(name).value);
-    const values = list.flatMap(ranges[name]);
-    if (position >= 100 || !values.length) return null;
-    const low = Math.min(...values) * 0.999, high = Math.max(...values) * 1.001;
-    return low * (high / low) ** (position / 99);
+  const minutes = [1 / 12, 1 / 6, 1 / 2, 1, 2, 5, 10, 15, 30].map((m) => m / 60);
+  const round = {
+    memory: [1, 1.5, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256].map((gib) => gib * GIB),
+    hours: [...minutes, 1, 2, 5, 10, 15, 24, 48, 72, 120, 240, 500, 1000, 2000, 5000],
+    latency: [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 7, 10, 20, 50, 100],
   };
+  const steps = (name, list) => {
+    const values = list.flatMap(needs[name]);
+    if (!values.length) return [];
+    const least = Math.min(...values), most = Math.max(...values);
+    const below = round[name].filter((step) => step < least).slice(-1);
+    const inside = round[name].filter((step) => step >= least && step < most);
+    const above = round[name].filter((step) => step >= most).slice(0, 1);
+    return [...below, ...inside, ...above];
+  };
+  const shown = { memory, hours: duration, latency: (x) => `${short(x)} ×` };
 
   const options = (select, values) => {
     const before = select.value;
@@ -99,24 +108,37 @@ const onelipAdvisor = (() => {
     return v.unknown.length ? `${v.unknown.map((b) => words[b]).join(", ")} not known` : "fits";
   };
 
+  const takes = (v) => {
+    const words = {
+      memory: `${memory(v.candidate.memory_bytes)} of memory and ${memory(data.allowance)} to spare`,
+      hours: `a training of ${v.result.budget}`,
+      latency: `${ratio(v.candidate.latency_ratio)} the inference time of plain`,
+    };
+    return v.broken.map((name) => words[name]).join(" and ");
+  };
+
   const advise = (verdicts) => {
     const best = verdicts[0];
     const box = $("advice");
     box.classList.toggle("none", best.group !== "fits");
     if (best.group !== "fits") {
-      const nearest = `Closest: ${label(best)} (${reasons(best)}), which certifies ${percent(best.result.certified)}.`;
-      box.textContent = `Nothing is known to fit these limits. ${nearest}`;
+      const uncertain = verdicts.find((v) => v.group === "uncertain"), closest = verdicts.find((v) => v.group === "excluded");
+      let text = "Nothing is known to fit these limits. ";
+      if (uncertain) text += `${label(uncertain)} may fit, with ${share(uncertain.result)} certified: its ${reasons(uncertain)}. `;
+      if (closest) text += `The closest that does not is ${label(closest)} with ${share(closest.result)} certified: it takes ${takes(closest)}.`;
+      box.textContent = text;
       return;
     }
-    const bits = [`${best.result.budget} of training`];
+    const bits = [`training for ${best.result.budget}`];
     if (best.candidate.memory_bytes !== null) bits.push(`${memory(best.candidate.memory_bytes)} of memory in training`);
-    const what = best.candidate.latency_source.startsWith("counted") ? "operations at inference" : "inference time";
-    if (best.candidate.latency_ratio !== null) bits.push(`${ratio(best.candidate.latency_ratio)} the ${what} of plain convolutions`);
-    let text = `Use ${label(best)}: it certifies ${percent(best.result.certified)} at radius 36/255, with ${bits.join(", ")}. `;
-    const second = verdicts.find((v) => v.group === "fits" && v.candidate.method !== best.candidate.method);
-    if (second) text += `The best of another method is ${label(second)} with ${percent(second.result.certified)}. `;
-    const lost = verdicts.find((v) => v.group === "excluded" && v.result.certified > best.result.certified);
-    if (lost) text += `${label(lost)} would certify ${percent(lost.result.certified)}, but needs ${reasons(lost)}.`;
+    if (best.candidate.latency_ratio !== null) bits.push(`${ratio(best.candidate.latency_ratio)} the inference time of plain`);
+    let text = `Use ${label(best)}: it certifies ${share(best.result)} at radius 36/255. Costs: ${bits.join(", ")}. `;
+    const gap = (v) => Math.abs(v.result.certified - best.result.certified) <= 1.96 * Math.hypot(v.result.error ?? 0, best.result.error ?? 0);
+    const equal = verdicts.filter((v) => v !== best && v.group === "fits" && gap(v)).slice(0, 4);
+    if (equal.length) text += `Not distinguishable from it: ${equal.map((v) => `${label(v)} (${share(v.result)})`).join(", ")}. `;
+    const excluded = verdicts.filter((v) => v.group === "excluded" && v.result.certified > best.result.certified);
+    const lost = excluded.sort((a, b) => b.result.certified - a.result.certified)[0];
+    if (lost) text += `Your limits exclude ${label(lost)}, which would certify ${share(lost.result)} but takes ${takes(lost)}.`;
     box.textContent = text;
   };
 
@@ -125,10 +147,9 @@ const onelipAdvisor = (() => {
       const row = document.createElement("tr");
       row.className = v.group;
       const name = cell("word", label(v));
-      const dot = Object.assign(document.createElement("i"), { className: "dot" });
-      dot.style.background = `var(${v.candidate.colour})`;
+      const dot = Object.assign(document.createElement("i"), { className: `dot dot-${v.candidate.slug}` });
       name.prepend(dot);
-      row.append(name, cell("num", percent(v.result.certified)), cell("num", percent(v.result.accuracy)), cell("num", duration(v.result.hours)));
+      row.append(name, cell("num", share(v.result)), cell("num", percent(v.result.accuracy)), cell("num", duration(v.result.hours)));
       row.append(cell("num", memory(v.candidate.memory_bytes)), cell("num", ratio(v.candidate.latency_ratio)), cell(`word ${v.group}`, reasons(v)));
       return row;
     });
@@ -153,12 +174,12 @@ const onelipAdvisor = (() => {
       plot.append(svgElement("text", { x: 260, y: 190, "text-anchor": "middle" }, "This cost is not known for these models."));
       return;
     }
-    const [left, right, top, bottom] = [46, 500, 14, 330];
+    const [left, right, top, bottom] = [58, 508, 14, 330];
     const xs = points.map((p) => p.x), ys = points.map((p) => p.y);
     const spread = Math.max(Math.max(...xs) / Math.min(...xs), 1.2) ** 0.08;
     const low = Math.min(...xs) / spread, high = Math.max(...xs) * spread;
     const step = [0.5, 1, 2, 5, 10, 20].find((s) => (Math.max(...ys) - Math.min(...ys)) / s <= 6) ?? 20;
-    const base = step * Math.floor(Math.min(...ys) / step), roof = Math.max(step * Math.ceil(Math.max(...ys) / step), base + step);
+    const base = Math.max(0, step * Math.floor(Math.min(...ys) / step)), roof = Math.max(step * Math.ceil(Math.max(...ys) / step), base + step);
     const px = (x) => left + ((right - left) * Math.log(x / low)) / Math.log(high / low);
     const py = (y) => bottom - ((bottom - top) * (y - base)) / (roof - base);
     for (let y = base; y <= roof + 1e-9; y += step) {
@@ -170,22 +191,27 @@ const onelipAdvisor = (() => {
       plot.append(svgElement("text", { x: px(x), y: bottom + 18, "text-anchor": "middle", class: "tick" }, short(x)));
     }
     plot.append(svgElement("text", { x: (left + right) / 2, y: 370, "text-anchor": "middle" }, cost.name));
+    const middle = (top + bottom) / 2;
+    const upright = { x: 14, y: middle, "text-anchor": "middle", transform: `rotate(-90 14 ${middle})` };
+    plot.append(svgElement("text", upright, "certified accuracy at 36/255 [%]"));
     const fitting = points.filter((p) => p.v.group === "fits").sort((a, b) => a.x - b.x || b.y - a.y);
     const front = fitting.filter((p) => !fitting.some((q) => q.x <= p.x && q.y >= p.y && (q.x < p.x || q.y > p.y)));
     const path = front.map((p, i) => (i ? `H${px(p.x)}V${py(p.y)}` : `M${px(p.x)} ${py(p.y)}`)).join("");
     if (path) plot.append(svgElement("path", { d: path, class: "front" }));
     for (const p of [...points].reverse()) {
       const inside = p.v.group === "fits";
-      const colour = `var(${p.v.candidate.colour})`;
-      const attributes = { cx: px(p.x), cy: py(p.y), r: inside ? 6 : 4, class: `point ${p.v.group}`, style: `fill:${inside ? colour : "none"};stroke:${colour};opacity:${inside ? 1 : 0.4}` };
-      const circle = svgElement("circle", attributes);
-      circle.append(svgElement("title", {}, `${label(p.v)}: ${percent(p.v.result.certified)}, ${reasons(p.v)}`));
+      const colour = `var(--m-${p.v.candidate.slug})`;
+      const circle = svgElement("circle", { cx: px(p.x), cy: py(p.y), r: inside ? 6 : 4, class: `point ${p.v.group}` });
+      Object.assign(circle.style, { fill: inside ? colour : "none", stroke: colour, opacity: inside ? 1 : 0.4 });
+      circle.dataset.tip = `${label(p.v)}: ${share(p.v.result)}, ${reasons(p.v)}`;
       plot.append(circle);
     }
     front.forEach((p) => {
       const nearRight = px(p.x) > right - 60;
-      const place = { x: px(p.x) + (nearRight ? -9 : 9), y: py(p.y) - 8, "text-anchor": nearRight ? "end" : "start", style: `fill:var(${p.v.candidate.colour});font-weight:600` };
-      plot.append(svgElement("text", place, label(p.v)));
+      const place = { x: px(p.x) + (nearRight ? -9 : 9), y: py(p.y) - 8, "text-anchor": nearRight ? "end" : "start", class: "named" };
+      const text = svgElement("text", place, label(p.v));
+      text.style.fill = `var(--m-${p.v.candidate.slug})`;
+      plot.append(text);
     });
   };
 
@@ -193,10 +219,11 @@ const onelipAdvisor = (() => {
     const list = candidates();
     const limits = {};
     for (const name of ["memory", "hours", "latency"]) {
-      limits[name] = limitOf(name, list);
-      const values = list.flatMap(ranges[name]);
-      $(`${name}-value`).textContent = values.length ? (limits[name] === null ? "no limit" : `at most ${shown[name](limits[name])}`) : "not known here";
-      $(name).disabled = !values.length;
+      const values = steps(name, list), slider = $(name);
+      if (Number(slider.max) !== values.length) slider.value = slider.max = values.length;
+      limits[name] = values[Number(slider.value)] ?? null;
+      $(`${name}-value`).textContent = values.length ? (limits[name] === null ? "no limit" : `at most ${shown[name](limits[name])}`) : "not measured here";
+      slider.disabled = !values.length;
     }
     const verdicts = rank(list, limits);
     advise(verdicts);
@@ -210,7 +237,7 @@ const onelipAdvisor = (() => {
   const changeEvidence = () => {
     options($("advisor-dataset"), datasetsOf($("advisor-evidence").value));
     // The plot begins with a cost that is known, if there is one.
-    const known = ["memory", "hours", "latency"].find((name) => candidates().flatMap(ranges[name]).length);
+    const known = ["memory", "hours", "latency"].find((name) => candidates().flatMap(needs[name]).length);
     $("advisor-axis").value = known ?? "memory";
     update();
   };

@@ -1,96 +1,94 @@
 """Candidates of the advisor: measured where a study has results for the data set, else published.
 
-Costs come from the study's own measurements first, then from the shipped predictions. Every figure keeps its source.
+Costs come from the study's own measurements. Memory that was not measured is predicted; latency that was not measured
+is not known. Every figure keeps its source.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from onelip.bench.published import published_results
+from onelip.bench.published import published_epochs, published_results
+from onelip.bench.published.predicted_costs import IMAGE_SIZES, predicted_training_memory
 from onelip.bench.report.advice import BudgetResult, Candidate
-from onelip.bench.report.cost_table import image_size, predicted_costs
-from onelip.bench.report.rows import Evidence
-from onelip.bench.report.style import BASELINES
-from onelip.bench.report.summaries import ModelSummary, all_settings, chosen_models, main_memory, main_times
+from onelip.bench.report.result_tables import published_share
+from onelip.bench.report.study_rows import MeasuredMemory, MeasuredTime, StudyResults
+from onelip.bench.report.trained_models import TrainedModel, all_settings, chosen_models, main_memory, main_times
+from onelip.bench.runs.specs import NetworkSpec
 
-PUBLISHED_SOURCE = "published: the paper's results, its code on an A100"
-MEASURED_SOURCE = "measured: this study"
+PUBLISHED_SOURCE = "published in the paper (its code, one A100)"
+MEASURED_SOURCE = "measured in this study"
+NOT_MEASURED = "not measured here"
 
-KERNEL_SIZE = 3
-
-_Key = tuple[str, str, int | None]
-
-
-class CostBook:
-    """Memory and latency of networks by (method, size, image side), with sources."""
-
-    def __init__(self, evidence: Evidence | None) -> None:
-        self._memory: dict[_Key, tuple[int, str]] = {}
-        self._latency: dict[_Key, tuple[float, str]] = {}
-        if evidence is None:
-            return
-        for row in main_memory(evidence):
-            key = (row.key.method, row.key.size, image_size(row.key.dataset))
-            self._memory[key] = (row.training, f"{row.source}, batch {row.key.batch_size}, this study")
-        for row in main_times(evidence):
-            key = (row.key.method, row.key.size, image_size(row.key.dataset))
-            self._latency[key] = (row.inference_ratio[0], f"measured on {row.hardware}, this study")
-
-    def memory(self, method: str, size: str, dataset: str) -> tuple[int | None, str]:
-        """Training memory in bytes and where the figure is from."""
-        key = (method, size, image_size(dataset))
-        if key in self._memory:
-            return self._memory[key]
-        row = predicted_costs().get((method, size, image_size(dataset) or 0))
-        return (None, "not known") if row is None else (row.training_bytes, "predicted by onelip, batch 256")
-
-    def latency(self, method: str, size: str, dataset: str) -> tuple[float | None, str]:
-        """Inference time relative to the plain network of the same size, and where the figure is from."""
-        key = (method, size, image_size(dataset))
-        if key in self._latency:
-            return self._latency[key]
-        row = predicted_costs().get((method, size, image_size(dataset) or 0))
-        if row is None:
-            return None, "not known"
-        return row.inference_operations_ratio, "counted operations of cached inference, not a time"
+_Place = tuple[str, str, int | None]
+"""Method, size and image side: what memory and time of a network depend on."""
 
 
-def measured_candidates(evidence: Evidence) -> list[Candidate]:
+def _place(network: NetworkSpec) -> _Place:
+    return network.method, network.size_name, IMAGE_SIZES.get(network.dataset)
+
+
+class MeasuredCosts:
+    """Measurements of a study by method, size and image side."""
+
+    def __init__(self, study: StudyResults | None) -> None:
+        self._memory: dict[_Place, MeasuredMemory] = {}
+        self.times: dict[_Place, MeasuredTime] = {}
+        if study is not None:
+            self._memory = {_place(row.network): row for row in main_memory(study) if row.network.kernel_size == 3}
+            self.times = {_place(row.network): row for row in main_times(study) if row.network.kernel_size == 3}
+
+    def candidate(self, network: NetworkSpec, results: list[BudgetResult], source: str) -> Candidate:
+        """The network with its costs and where they are from."""
+        place = _place(network)
+        measured, time = self._memory.get(place), self.times.get(place)
+        predicted = predicted_training_memory().get((place[0], place[1], place[2] or 0))
+        if measured is not None:
+            memory = (measured.training, f"{measured.source}, batch {measured.batch_size}, this study")
+        else:
+            memory = (predicted, "not known" if predicted is None else "predicted by onelip, batch 256")
+        latency = (None, NOT_MEASURED)
+        if time is not None:
+            latency = (time.inference.ratio.median, f"measured on {time.hardware}, batch {time.batch_size}")
+        return Candidate(network.dataset, network.method, network.size_name, tuple(results), source, *memory, *latency)
+
+
+def measured_candidates(study: StudyResults) -> list[Candidate]:
     """All models of a study with 3 x 3 kernels that have a certified accuracy on the test set."""
-    groups: dict[tuple[str, str, str], list[ModelSummary]] = defaultdict(list)
-    for model in chosen_models(all_settings(evidence.training)):
-        if model.kernel_size == KERNEL_SIZE and model.certified_36 is not None and model.method not in BASELINES:
-            groups[model.dataset, model.method, model.size].append(model)
-    costs = CostBook(evidence)
-    return [
-        _candidate(*key, tuple(_measured_result(model) for model in models), MEASURED_SOURCE, costs)
-        for key, models in groups.items()
-    ]
+    groups: dict[NetworkSpec, list[BudgetResult]] = defaultdict(list)
+    for model in chosen_models(all_settings(study.trained)):
+        if model.network.kernel_size == 3 and model.has_guarantee and model.certified_36 is not None:
+            groups[model.network].append(_result(model))
+    costs = MeasuredCosts(study)
+    return [costs.candidate(network, results, MEASURED_SOURCE) for network, results in groups.items()]
 
 
-def published_candidates(evidence: Evidence | None = None) -> list[Candidate]:
-    """All models of the paper that trained to the end; costs from the study's measurements where it has them."""
-    groups: dict[tuple[str, str, str], list[BudgetResult]] = defaultdict(list)
+def _result(model: TrainedModel) -> BudgetResult:
+    share, accuracy = model.certified_36, model.accuracy
+    assert share is not None
+    return BudgetResult(model.budget.name, model.budget.hours, accuracy and accuracy.mean, share.mean, share.error)
+
+
+def published_candidates(study: StudyResults | None = None) -> list[Candidate]:
+    """All models of the paper that trained to the end, with the study's costs where it has measured the network.
+
+    Where the study has measured the network's epoch, the hours are those of the paper's epochs on that machine: the
+    epochs of two hours on an A100, in proportion to the budget. Else they are hours on an A100, and called that.
+    """
+    costs = MeasuredCosts(study)
+    in_two_hours = {(row.dataset, row.key, row.size): row.epochs for row in published_epochs()}
+    groups: dict[NetworkSpec, list[BudgetResult]] = defaultdict(list)
     for row in published_results():
-        if row.kernel_size == KERNEL_SIZE and not row.failed:
-            result = BudgetResult(
-                f"{row.train_hours}h", float(row.train_hours), row.accuracy / 100, row.certified_accuracy_36 / 100
-            )
-            groups[row.dataset, row.key, row.size].append(result)
-    costs = CostBook(evidence)
-    return [_candidate(*key, tuple(results), PUBLISHED_SOURCE, costs) for key, results in groups.items()]
-
-
-def _measured_result(model: ModelSummary) -> BudgetResult:
-    assert model.certified_36 is not None
-    accuracy = None if model.accuracy is None else model.accuracy.mean
-    return BudgetResult(model.budget, model.budget_hours, accuracy, model.certified_36)
-
-
-def _candidate(
-    dataset: str, method: str, size: str, results: tuple[BudgetResult, ...], source: str, costs: CostBook
-) -> Candidate:
-    memory = costs.memory(method, size, dataset)
-    latency = costs.latency(method, size, dataset)
-    return Candidate(dataset, method, size, results, source, *memory, *latency)
+        if row.kernel_size != 3 or row.failed:
+            continue
+        network = NetworkSpec(method=row.key, size=row.size, dataset=row.dataset)
+        family = "cifar" if row.dataset.startswith("cifar") else row.dataset
+        epochs, time = in_two_hours.get((family, row.key, row.size)), costs.times.get(_place(network))
+        hours, budget = float(row.train_hours), f"{row.train_hours} h on an A100"
+        if epochs is not None and time is not None:
+            count = epochs * row.train_hours / 2
+            hours = count * time.epoch_seconds / 3600
+            budget = f"{count:,.0f} epochs, {hours:,.3g} h here"
+        share = published_share(row, row.certified_accuracy_36)
+        groups[network].append(BudgetResult(budget, hours, row.accuracy / 100, share.mean, share.error))
+    return [costs.candidate(network, results, PUBLISHED_SOURCE) for network, results in groups.items()]

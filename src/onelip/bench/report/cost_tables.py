@@ -1,14 +1,27 @@
-"""Tables of what networks cost: time, memory, operations, and the theory beside the counts."""
+"""Tables of what networks cost: time, memory, operations, and the theory beside the counts; and the layers' checks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onelip.bench.report.rows import Evidence
-from onelip.bench.report.style import REFERENCE
-from onelip.bench.report.summaries import main_memory, main_times, memory_ratios, newest
-from onelip.bench.report.tables import Column, Row, Table, duration, gibibytes, method, number, si, text, with_best
+from onelip.bench.report.report_table import (
+    METHOD,
+    Column,
+    ReportTable,
+    duration,
+    memory,
+    ratio,
+    three_digits,
+    with_prefix,
+    words,
+)
+from onelip.bench.report.study_rows import StudyResults
+from onelip.bench.report.trained_models import main_memory, main_times, newest, relative_to_plain
+
+_NETWORK = (METHOD, words("Size"), words("Data set"))
+_WITHIN = ("Data set", "Size")
+_BOLD = "Bold: the lowest, and what cannot be told from it, of the same data set and size."
 
 
 @dataclass(frozen=True)
@@ -33,108 +46,101 @@ class Theory:
     lines: tuple[TheoryLine, ...]
 
 
-def cost_tables(evidence: Evidence) -> list[Table]:
-    """Tables of all measurements that are there."""
-    tables = [_time_table(evidence), _memory_table(evidence), _macs_table(evidence)]
-    return [table for table in tables if table.rows]
+def cost_tables(study: StudyResults, theory: Theory | None) -> list[ReportTable]:
+    """Tables of all costs; those without rows are left out later."""
+    tables = [_time_table(study), _memory_table(study), _operations_table(study), _layer_table(study)]
+    return [*tables, *([_theory_table(theory)] if theory else [])]
 
 
-_WORKLOAD = tuple(Column(name, numeric=False) for name in ("Data set", "Size", "Method"))
-
-
-def _same_network(row: Row) -> object:
-    return row[0].text, row[1].text
-
-
-def _time_table(evidence: Evidence) -> Table:
-    times = main_times(evidence)
-    rows: list[Row] = [
+def _time_table(study: StudyResults) -> ReportTable:
+    times = main_times(study)
+    rows = [
         (
-            text(row.key.dataset),
-            text(row.key.size),
-            method(row.key.method),
-            duration(row.train_seconds),
-            number(row.train_ratio[0], "{:.2f}".format),
-            text(_interval(row.train_ratio)),
-            duration(row.epoch_seconds),
-            duration(row.inference_seconds),
-            number(row.inference_ratio[0], "{:.2f}".format),
-            text(_interval(row.inference_ratio)),
-            si(row.images_per_second),
+            row.network.method,
+            row.network.size_name,
+            row.network.dataset,
+            row.training.ratio,
+            row.training.seconds.median,
+            row.epoch_seconds,
+            row.inference.ratio,
+            row.inference.seconds.median,
+            row.batch_size / row.inference.seconds.median,
         )
         for row in times
     ]
-    hardware = times[0].hardware if times else ""
-    columns = [Column(name, "Training") for name in ("batch", "ratio", "95 %", "epoch")]
-    columns += [Column(name, "Inference") for name in ("batch", "ratio", "95 %", "images/s")]
-    return Table(
+    columns = []
+    for group, last in (("Training", Column("epoch", "Training", show=duration)), ("Inference", _images_per_second())):
+        columns += [Column("vs. plain", group, best="lowest"), Column("batch", group, show=duration), last]
+    batches = " and ".join(sorted({str(row.batch_size) for row in times}))
+    return ReportTable(
         name="time",
         section="costs",
         title="Time",
-        caption=f"Median time of a batch on {hardware}. Ratio: to the same network with plain convolutions, timed in "
-        "turns, with its 95 % confidence interval. Inference has its parameter transformations cached. Bold: lowest "
-        "ratio of its data set and size.",
-        columns=(*_WORKLOAD, *columns),
-        rows=with_best(rows, (4, 8), lowest=True, same=_same_network),
+        caption=f"Median time of a batch of {batches} images on {times[0].hardware if times else ''}. vs. plain: "
+        "relative to the plain network, timed in turns with it, and in brackets the 95 % interval. "
+        f"Inference has its parameter transformations cached. {_BOLD}",
+        columns=(*_NETWORK, *columns),
+        rows=rows,
+        best_within=_WITHIN,
     )
 
 
-def _interval(ratio: tuple[float, float, float]) -> str:
-    return f"{ratio[1]:.2f} to {ratio[2]:.2f}"
+def _images_per_second() -> Column:
+    return Column("images/s", "Inference", show=with_prefix)
 
 
-def _memory_table(evidence: Evidence) -> Table:
-    memory = main_memory(evidence)
-    ratios = memory_ratios(memory)
-    rows: list[Row] = []
-    for row in memory:
-        train, inference = ratios.get((row.key.method, row.key.size, row.key.dataset), (None, None))
-        rows.append(
-            (
-                text(row.key.dataset),
-                text(row.key.size),
-                method(row.key.method),
-                gibibytes(row.training),
-                number(train, "{:.2f}".format),
-                gibibytes(row.inference),
-                number(inference, "{:.2f}".format),
-                number(row.parameters / 2**20, "{:.3g}".format),
-                text(row.source),
-            )
+def _memory_table(study: StudyResults) -> ReportTable:
+    rows = main_memory(study)
+    training, inference = (relative_to_plain(rows, field) for field in ("training", "inference"))
+    values = [
+        (
+            row.network.method,
+            row.network.size_name,
+            row.network.dataset,
+            row.training,
+            training.get(row.network),
+            row.inference,
+            inference.get(row.network),
+            row.parameters,
+            row.source,
         )
-    columns = [Column("GiB", "Training"), Column("ratio", "Training")]
-    columns += [Column("GiB", "Inference"), Column("ratio", "Inference"), Column("MiB", "Parameters")]
-    return Table(
+        for row in rows
+    ]
+    columns = []
+    for group in ("Training", "Inference"):
+        columns += [Column("peak", group, show=memory), Column("vs. plain", group, show=ratio, best="lowest")]
+    return ReportTable(
         name="memory",
         section="costs",
         title="Memory",
-        caption="Live tensors at the peak of training and of inference, 1 GiB = 2^30 bytes. Ratio: to the same network "
-        "with plain convolutions. Bold: lowest ratio of its data set and size.",
-        columns=(*_WORKLOAD, *columns, Column("Source", numeric=False)),
-        rows=with_best(rows, (4, 6), lowest=True, same=_same_network),
+        caption="Live tensors at the peak of training and of inference; 1 GiB is 2^30 bytes, 1 MiB 2^20. "
+        f"vs. plain: relative to the plain network. {_BOLD}",
+        columns=(*_NETWORK, *columns, Column("Parameters", show=memory), words("Source")),
+        rows=values,
+        best_within=_WITHIN,
     )
 
 
-def _macs_table(evidence: Evidence) -> Table:
-    counts = newest(evidence.macs)
-    plain = {(r.key.size, r.key.dataset, r.key.batch_size): r for r in counts if r.key.method == REFERENCE}
-    rows: list[Row] = []
+def _operations_table(study: StudyResults) -> ReportTable:
+    counts = newest(row for row in study.operations if row.network.method != "standard")
+    training, inference = (relative_to_plain(counts, field) for field in ("training_step", "inference"))
+    rows = []
     for row in counts:
-        base = plain.get((row.key.size, row.key.dataset, row.key.batch_size))
-        names = (text(row.key.dataset), text(row.key.size), method(row.key.method))
-        ratios = (row.training_step / base.training_step, row.inference / base.inference) if base else (None, None)
-        values = (si(row.parameters), si(row.input), si(row.training_step), number(ratios[0], "{:.2f}".format))
-        rows.append((*names, *values, si(row.inference), number(ratios[1], "{:.2f}".format)))
-    titles = ("parameter transf.", "input transf.", "training step", "ratio", "inference", "ratio")
-    return Table(
+        network = row.network
+        step = (row.parameters, row.input, row.training_step, training.get(network))
+        rows.append((network.method, network.size_name, network.dataset, *step, row.inference, inference.get(network)))
+    columns = [Column(title, "Forward", show=with_prefix) for title in ("parameter transf.", "input transf.")]
+    for group in ("Training step", "Inference"):
+        columns += [Column("total", group, show=with_prefix), Column("vs. plain", group, show=ratio)]
+    return ReportTable(
         name="operations",
         section="costs",
         title="Counted operations",
         caption="Multiply-accumulates of one batch: both transformations in the forward pass, a whole training step, "
-        "and "
-        "inference with cached parameter transformations. Ratio: to plain convolutions.",
-        columns=(*_WORKLOAD, *(Column(title) for title in titles)),
-        rows=tuple(rows),
+        "and inference with cached parameter transformations. Operations are not a "
+        "time: see the table of times for that.",
+        columns=(*_NETWORK, *columns),
+        rows=rows,
     )
 
 
@@ -146,63 +152,59 @@ _THEORY_COSTS = {
 }
 
 
-def theory_table(theory: Theory) -> Table:
+def _theory_table(theory: Theory) -> ReportTable:
     """Formula, its value and the count, for both transformations."""
-    rows: list[Row] = []
+    rows = []
     for line in theory.lines:
-        cells: list[Row] = []
-        for cost in _THEORY_COSTS:
-            counted = si(line.counted[cost] if line.counted else None)
-            cells.append((text(line.formulas[cost]), si(line.values[cost]), counted))
-        rows.append((method(line.method), text(line.source), *(cell for group in cells for cell in group)))
-    columns = [Column("Method", numeric=False), Column("Algorithm", numeric=False)]
+        counted = line.counted or dict.fromkeys(_THEORY_COSTS)
+        cells = [(line.formulas[cost], line.values[cost], counted[cost]) for cost in _THEORY_COSTS]
+        rows.append((line.method, line.source, *(cell for group in cells for cell in group)))
+    columns: list[Column] = []
     for group in _THEORY_COSTS.values():
-        columns += [Column("formula", group, numeric=False), Column("value", group), Column("counted", group)]
-    return Table(
+        columns += [Column("formula", group, numeric=False), Column("value", group, show=with_prefix)]
+        columns.append(Column("counted", group, show=with_prefix))
+    return ReportTable(
         name="theory",
         section="theory",
         title="Theory and counts",
         caption=f"Costs of one layer with {theory.layer}. b images of s x s pixels and c channels, kernel k x k, t "
-        "inner "
-        "iterations; C = b s² c² k², M = b s² c, P = c² k². MACs are multiply-accumulates, memory is in numbers kept "
-        "for "
-        "the backward pass. Counts are of what onelip runs: its own algorithm where it has one, else the published.",
-        columns=tuple(columns),
-        rows=tuple(rows),
+        "inner iterations; C = b s² c² k², M = b s² c, P = c² k². MACs are multiply-accumulates, memory is in numbers "
+        "kept for the backward pass. Counts are of what onelip runs: its own algorithm where it has one, "
+        "else the published.",
+        columns=(METHOD, words("Algorithm"), *columns),
+        rows=rows,
     )
 
 
-def layer_table(evidence: Evidence) -> Sequence[Table]:
+def _layer_table(study: StudyResults) -> ReportTable:
     """One row per diagnosed network: how variance and norm go from input to output."""
-    rows: list[Row] = []
-    for found in evidence.diagnostics:
-        layers = [layer for layer in found.layers if layer["path"] != "input"]
-        norms = [layer["norm_estimate"] for layer in layers if layer.get("norm_estimate") is not None]
-        gradients = [layer["gradient_norm"] for layer in layers if layer.get("gradient_norm") is not None]
+    rows = []
+    for found in study.diagnosed:
+        layers = found.layers[1:]
+        norms = [layer.norm_estimate for layer in layers if layer.norm_estimate is not None]
+        gradients = [layer.gradient_norm for layer in layers if layer.gradient_norm is not None]
         rows.append(
             (
-                text(found.dataset),
-                text(found.size),
-                method(found.method),
-                number(found.layers[0]["variance"]),
-                number(found.layers[-1]["variance"]),
-                number(max(norms, default=None), "{:.6f}".format),
-                number(layers[-1].get("bound_product") if layers else None, "{:.6f}".format),
-                number(gradients[0] / gradients[-1] if gradients and gradients[-1] else None),
-                text(found.run),
+                found.network.method,
+                found.network.size_name,
+                found.network.dataset,
+                found.layers[0].variance,
+                found.layers[-1].variance,
+                max(norms, default=None),
+                layers[-1].bound_product if layers else None,
+                gradients[0] / gradients[-1] if gradients and gradients[-1] else None,
+                found.run,
             )
         )
-    columns = [Column("input", "Variance"), Column("output", "Variance"), Column("largest layer norm")]
-    columns += [Column("proven bound"), Column("gradient first/last"), Column("Run", numeric=False)]
-    table = Table(
+    columns = [Column(title, "Variance", show=three_digits) for title in ("input", "output")]
+    columns += [Column("Largest layer norm", show="{:.4f}".format), Column("Proven bound", show="{:.4f}".format)]
+    return ReportTable(
         name="layers",
         section="layers",
         title="Sanity checks by layer",
         caption="Batch activation variance (must not grow), largest spectral norm of a layer by power iteration (from "
         "below), proven Lipschitz bound of the network (from above), and the norm of the loss gradient at the first "
-        "layer's "
-        "output relative to the last one's (vanishing gradients are far below 1).",
-        columns=(*_WORKLOAD, *columns),
-        rows=tuple(rows),
+        "layer's output relative to the last one's (far below 1: vanishing gradients).",
+        columns=(*_NETWORK, *columns, Column("Gradient first/last", show=three_digits), words("Run")),
+        rows=rows,
     )
-    return [table] if rows else []

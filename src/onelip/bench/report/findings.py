@@ -1,78 +1,104 @@
-"""What the evidence says in a few sentences: the beginning of the page."""
+"""What the results say in a few sentences, for the top of the page. Only what the data tell apart is called better."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from onelip.bench.report.rows import Evidence
-from onelip.bench.report.style import BASELINES, REFERENCE, method_style
-from onelip.bench.report.summaries import ModelSummary, longest_budget, main_memory, main_times, memory_ratios
+from onelip.bench.report.intervals import Timing, differ
+from onelip.bench.report.method_style import method_style
+from onelip.bench.report.study_rows import WITHOUT_GUARANTEE, MeasuredTime, StudyResults
+from onelip.bench.report.trained_models import (
+    TrainedModel,
+    by_dataset,
+    longest_budget,
+    main_memory,
+    main_times,
+    network_label,
+    relative_to_plain,
+)
 from onelip.bench.runs import RunStatus
 
-
-def findings(evidence: Evidence, models: Sequence[ModelSummary]) -> list[str]:
-    """Best certified accuracy of each data set, cheapest in time, cheapest in memory, and notes of the study."""
-    return [*_best_models(models), *_fastest(evidence), *_smallest(evidence), *evidence.notes]
-
-
-def _name(model: ModelSummary) -> str:
-    return f"{method_style(model.method).label} {model.size}"
+BASELINE = (
+    "“Plain” is the baseline of the whole report: the same network with ordinary convolutions. It has no bounded "
+    "Lipschitz constant, so it certifies nothing; times, memory and operations are given relative to it."
+)
 
 
-def _best_models(models: Sequence[ModelSummary]) -> list[str]:
-    compared = [model for model in longest_budget(models) if model.certified_36 is not None]
-    sentences = []
-    for dataset in sorted({model.dataset for model in compared}):
-        own = sorted((m for m in compared if m.dataset == dataset), key=lambda m: -(m.certified_36 or 0.0))
-        best = own[0]
-        sentence = (
-            f"{dataset}, budget {best.budget}: {_name(best)} certifies most, {100 * (best.certified_36 or 0):.1f} % "
-            "of the "
-            "test images at radius 36/255"
+def findings(study: StudyResults, models: Sequence[TrainedModel]) -> list[str]:
+    """Best certified accuracy of each data set, what is cheapest in time and in memory, and the notes of the study."""
+    compared = [model for model in longest_budget(models) if model.has_guarantee and model.certified_36]
+    sentences = [_best(dataset, own) for dataset, own in by_dataset(compared).items()]
+    return [*sentences, *_fastest(main_times(study)), *_memory_range(study), *study.notes]
+
+
+def _best(dataset: str, models: list[TrainedModel]) -> str:
+    ranked = sorted(((m.certified_36, m) for m in models if m.certified_36), key=lambda pair: -pair[0].mean)
+    (top, best), rest = ranked[0], ranked[1:]
+    where = f"On {dataset} with a training budget of {best.budget.name}"
+    if not rest:
+        return f"{where}, {best.label} certifies {top} % of the test images at radius 36/255."
+    equal = [(share, model) for share, model in rest if not differ(share, top)]
+    if not equal:
+        share, second = rest[0]
+        return (
+            f"{where}, {best.label} certifies most: {top} % of the test images at radius 36/255, before {second.label} "
+            f"with {share} %."
         )
-        if len(own) > 1:
-            sentence += f"; then {_name(own[1])} with {100 * (own[1].certified_36 or 0):.1f} %"
-        sentences.append(sentence + ".")
+    named = [(top, best), *equal][:4]
+    names = _listed([model.label for _, model in named], len(equal) + 1 - len(named))
+    shares = _listed([str(share) for share, _ in named], 0)
+    return f"{where}, {names} are not distinguishable at the top: {shares} % certified at radius 36/255."
+
+
+def _listed(names: list[str], others: int) -> str:
+    shown = [*names, f"{others} more"] if others > 0 else names
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _fastest(rows: list[MeasuredTime]) -> list[str]:
+    phases: list[tuple[str, Callable[[MeasuredTime], Timing]]] = [
+        ("training", lambda row: row.training.ratio),
+        ("inference", lambda row: row.inference.ratio),
+    ]
+    sentences = []
+    for phase, of in phases if rows else ():
+        best = min(rows, key=lambda row: of(row).median)
+        equal = [row for row in rows if not differ(of(row), of(best)) and row is not best]
+        others = (
+            f", not distinguishable from {_listed([network_label(r.network) for r in equal[:3]], len(equal) - 3)}"
+            if equal
+            else ""
+        )
+        sentences.append(
+            f"The {phase} time relative to plain is lowest for {network_label(best.network)}: {of(best)} times the "
+            f"plain network's{others}."
+        )
     return sentences
 
 
-def _fastest(evidence: Evidence) -> list[str]:
-    rows = [row for row in main_times(evidence) if row.key.method not in BASELINES]
-    if not rows:
-        return []
-    training = min(rows, key=lambda row: row.train_ratio[0])
-    inference = min(rows, key=lambda row: row.inference_ratio[0])
-    return [
-        f"Closest to plain convolutions in time: {method_style(training.key.method).label} {training.key.size} in "
-        "training "
-        f"({training.train_ratio[0]:.2f}x), {method_style(inference.key.method).label} {inference.key.size} in "
-        "inference "
-        f"({inference.inference_ratio[0]:.2f}x)."
-    ]
-
-
-def _smallest(evidence: Evidence) -> list[str]:
-    ratios = {key: value[0] for key, value in memory_ratios(main_memory(evidence)).items() if key[0] not in BASELINES}
+def _memory_range(study: StudyResults) -> list[str]:
+    known = relative_to_plain(main_memory(study), "training")
+    ratios = {network: value for network, value in known.items() if network.method not in WITHOUT_GUARANTEE}
     if not ratios:
         return []
-    low, high = min(ratios, key=lambda key: ratios[key]), max(ratios, key=lambda key: ratios[key])
+    low, high = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     return [
-        f"Training memory goes from {ratios[low]:.2f}x ({method_style(low[0]).label} {low[1]}) to "
-        f"{ratios[high]:.2f} x "
-        f"({method_style(high[0]).label} {high[1]}) that of plain convolutions."
+        f"Training needs between {ratios[low]:.2f} times ({network_label(low)}) and {ratios[high]:.2f} times "
+        f"({network_label(high)}) the memory of the plain network."
     ]
 
 
-def facts(evidence: Evidence) -> list[tuple[str, str]]:
+def head_figures(study: StudyResults) -> list[tuple[str, str]]:
     """Figures of the page's head: (name, value)."""
-    finished = sum(run.status is RunStatus.FINISHED for run in evidence.runs)
-    methods = {run.record.network.method for run in evidence.runs} - {REFERENCE}
-    datasets = {run.record.network.dataset for run in evidence.runs}
+    finished = sum(run.status is RunStatus.FINISHED for run in study.runs)
+    rows = (*study.trained, *study.times, *study.memory, *study.operations, *study.diagnosed)
+    methods = {row.network.method for row in rows} - {*WITHOUT_GUARANTEE}
+    datasets = sorted({row.network.dataset for row in rows})
     # A search takes the time of its trials, which are runs themselves.
-    hours = sum(run.record.seconds for run in evidence.runs if run.record.kind != "search") / 3600
+    hours = sum(run.seconds for run in study.runs if run.kind != "search") / 3600
     return [
-        ("finished runs", f"{finished} of {len(evidence.runs)}"),
-        ("methods", str(len(methods))),
-        ("data sets", ", ".join(sorted(datasets)) or "none"),
+        ("finished runs", f"{finished} of {len(study.runs)}"),
+        ("methods", ", ".join(method_style(method).label for method in sorted(methods)) or "none"),
+        ("data sets", ", ".join(datasets) or "none"),
         ("computing time", f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"),
     ]

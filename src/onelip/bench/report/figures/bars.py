@@ -1,71 +1,62 @@
-"""Bars of certified and of clean accuracy, in decreasing order."""
+"""Bars of certified and of clean accuracy, in decreasing order, with 95 % intervals and the paper's results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from onelip.bench.report.figures.canvas import INK, WIDTH, ReportFigure, new_figure
-from onelip.bench.report.style import BASELINES, method_style
-from onelip.bench.report.summaries import ModelSummary, Spread, longest_budget
+from matplotlib.lines import Line2D
+
+from onelip.bench.report.figures.drawing import INK, ReportFigure, horizontal_bars, tell
+from onelip.bench.report.intervals import Share
+from onelip.bench.report.method_style import method_style
+from onelip.bench.report.result_tables import published_result
+from onelip.bench.report.trained_models import TrainedModel, by_dataset, longest_budget
 
 _MOST_BARS = 15
 
 
-def accuracy_bars(models: Sequence[ModelSummary]) -> list[ReportFigure]:
+def accuracy_bars(models: Sequence[TrainedModel]) -> list[ReportFigure]:
     """Two figures for each data set, of the models with its longest budget."""
-    compared = longest_budget(models)
     figures: list[ReportFigure] = []
-    for dataset in sorted({model.dataset for model in compared}):
-        own = [model for model in compared if model.dataset == dataset]
-        guaranteed = [model for model in own if model.method not in BASELINES]
-        figures += _bars("certified", "Certified accuracy", dataset, guaranteed, lambda model: model.certified.get(36))
-        figures += _bars("clean", "Clean accuracy", dataset, own, lambda model: model.accuracy)
+    for own in by_dataset(longest_budget(models)).values():
+        certified = [(model, model.certified_36) for model in own if model.has_guarantee]
+        figures += _bars("certified", "Certified accuracy", certified)
+        figures += _bars("clean", "Accuracy", [(model, model.accuracy) for model in own])
     return figures
 
 
-def _bars(
-    name: str, title: str, dataset: str, models: list[ModelSummary], value: Callable[[ModelSummary], Spread | None]
-) -> list[ReportFigure]:
-    found = [(model, spread) for model in models if (spread := value(model)) is not None]
-    shown = sorted(found, key=lambda pair: -pair[1].mean)[:_MOST_BARS]
+def _bars(name: str, title: str, found: list[tuple[TrainedModel, Share | None]]) -> list[ReportFigure]:
+    known = sorted(((model, share) for model, share in found if share), key=lambda pair: -pair[1].mean)
+    shown = known[:_MOST_BARS]
     if not shown:
         return []
-    figure = new_figure(WIDTH, 1.0 + 0.27 * len(shown))
-    axes = figure.subplots()
-    for place, (model, spread) in enumerate(shown):
-        deviation = None if spread.deviation is None else 100 * spread.deviation
-        mean = 100 * spread.mean
-        axes.barh(
-            place, mean, xerr=deviation, color=method_style(model.method).light, height=0.7, ecolor=INK, capsize=2
-        )
-        axes.annotate(
-            f"{mean:.1f}",
-            (mean + (deviation or 0), place),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8.5,
-        )
-    axes.set_yticks(range(len(shown)), [_label(model) for model, _ in shown])
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.12 * max(100 * (spread.mean + (spread.deviation or 0)) for _, spread in shown) + 1e-9)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", visible=False)
-    radius = " at radius 36/255" if name == "certified" else ""
-    axes.set_xlabel(f"{title.lower()}{radius} [%]")
-    best = "; ".join(f"{_label(model)} {100 * spread.mean:.1f} %" for model, spread in shown[:3])
-    rest = f" The best {_MOST_BARS} of {len(found)}." if len(found) > _MOST_BARS else ""
+    bars, printed = [], {}
+    for place, (model, share) in enumerate(shown):
+        centre, error = 100 * share.mean, share.error
+        interval = None if error is None else (centre - 196 * error, centre + 196 * error)
+        bars.append((model.label, method_style(model.network.method).light, centre, interval, str(share)))
+        paper = published_result(model)
+        if paper is not None:
+            printed[place] = paper.certified_accuracy_36 if name == "certified" else paper.accuracy
+    radius = " at radius 36/255 (Euclidean norm)" if name == "certified" else ""
+    figure, axes = horizontal_bars(bars, f"{title.lower()} [%]", max(printed.values(), default=None))
+    for place, value in printed.items():
+        (mark,) = axes.plot(value, place, "D", color="none", markeredgecolor=INK, markeredgewidth=1.2, markersize=6)
+        tell(mark, f"{shown[place][0].label} in the paper: {value:.1f}")
+    if printed:
+        paper_mark = Line2D([], [], marker="D", linestyle="", color="none", markeredgecolor=INK)
+        axes.legend([paper_mark], ["published in the paper"], loc="lower right", fontsize=8.5)
+    dataset, budget = shown[0][0].network.dataset, shown[0][0].budget.name
+    best = "; ".join(f"{model.label} {share} %" for model, share in shown[:3])
+    rest = f" The best {_MOST_BARS} of {len(known)}." if len(known) > _MOST_BARS else ""
     return [
         ReportFigure(
             name=f"bars-{name}-{dataset}",
             section="accuracy",
             title=f"{title}, {dataset}",
-            caption=f"{title}{radius} on the test set in decreasing order, budget {models[0].budget}.{rest}",
+            caption=f"{title}{radius} on the test set after a training of {budget}. Lines are 95 % intervals; the "
+            f"figures are means ± standard errors.{rest}",
             alt=f"{title} on {dataset} in decreasing order: {best}.",
             figure=figure,
         )
     ]
-
-
-def _label(model: ModelSummary) -> str:
-    return f"{method_style(model.method).label} {model.size}"

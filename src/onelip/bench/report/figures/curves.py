@@ -2,133 +2,135 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from onelip.bench.report.figures.canvas import INK, ReportFigure, panels
-from onelip.bench.report.figures.labels import label_line_ends
-from onelip.bench.report.style import BASELINES, method_style, size_order
-from onelip.bench.report.summaries import ModelSummary, longest_budget
-from onelip.bench.report.tables import duration_text
+from onelip.bench.report.figures.direct_labels import label_line_ends
+from onelip.bench.report.figures.drawing import INK, ReportFigure, line_look, panels, tell
+from onelip.bench.report.method_style import method_style, size_order
+from onelip.bench.report.report_table import duration
+from onelip.bench.report.study_rows import RADII
+from onelip.bench.report.trained_models import TrainedModel, by_dataset, longest_budget
 
-Line = tuple[list[float], list[float]]
+
+@dataclass(frozen=True)
+class _Line:
+    """Points (x, y) of one method in one panel, with half the 95 % interval of y where it is known."""
+
+    points: list[tuple[float, float, float | None]]
 
 
-def budget_figures(models: Sequence[ModelSummary]) -> list[ReportFigure]:
+_Panels = dict[str, dict[str, _Line]]
+
+
+def budget_figures(models: Sequence[TrainedModel]) -> list[ReportFigure]:
     """Certified accuracy against the training budget, for data sets with at least two."""
-    guaranteed = [model for model in models if model.kernel_size == 3 and model.method not in BASELINES]
-    timed = [model for model in guaranteed if model.budget_hours is not None and model.certified_36 is not None]
+    timed = [m for m in models if m.network.kernel_size == 3 and m.has_guarantee and m.budget.hours and m.certified_36]
     figures = []
-    for dataset in sorted({model.dataset for model in timed}):
-        lines: dict[str, dict[str, Line]] = defaultdict(dict)
-        own = [model for model in timed if model.dataset == dataset]
-        hours = sorted({model.budget_hours for model in own if model.budget_hours})
-        for model in sorted(own, key=lambda m: m.budget_hours or 0.0):
-            xs, ys = lines[model.size].setdefault(model.method, ([], []))
-            xs.append(3600 * (model.budget_hours or 0.0))
-            ys.append(100 * (model.certified_36 or 0.0))
-        if all(len(xs) < 2 for part in lines.values() for xs, _ in part.values()):
+    for dataset, own in by_dataset(timed).items():
+        lines: _Panels = defaultdict(dict)
+        for model in sorted(own, key=lambda m: m.budget.hours or 0.0):
+            share, line = model.certified_36, lines[model.network.size_name].setdefault(model.network.method, _Line([]))
+            if share is not None:
+                line.points.append((3600 * (model.budget.hours or 0.0), 100 * share.mean, _half(share.error)))
+        if all(len(line.points) < 2 for part in lines.values() for line in part.values()):
             continue
+        ticks = sorted({3600 * (model.budget.hours or 0.0) for model in own if model.budget.epochs is None})
 
-        def time_axis(axes: Axes, ticks: list[float] = hours) -> None:
+        def time_axis(axes: Axes, ticks: list[float] = ticks) -> None:
             axes.set_xscale("log")
-            axes.set_xticks([3600 * tick for tick in ticks], [duration_text(3600 * tick) for tick in ticks])
-            axes.minorticks_off()
+            if ticks:
+                axes.set_xticks(ticks, [duration(tick) for tick in ticks])
+                axes.minorticks_off()
 
-        text = "Certified accuracy at radius 36/255 against the training budget"
-        axis_names = ("training budget", "certified accuracy [%]")
-        figures.append(
-            _panels(f"budgets-{dataset}", "accuracy", f"Training budget, {dataset}", text, lines, axis_names, time_axis)
-        )
+        text = "Certified accuracy at radius 36/255 (Euclidean norm) against the training budget, with 95 % intervals"
+        title = f"Training budget, {dataset}"
+        names = ("training budget", "certified accuracy [%]")
+        figures.append(_draw(f"budgets-{dataset}", "accuracy", title, text, lines, names, time_axis))
     return figures
 
 
-def radius_figures(models: Sequence[ModelSummary]) -> list[ReportFigure]:
-    """Certified accuracy against the radius; radius 0 is clean accuracy."""
-    compared = [m for m in longest_budget(models) if len(m.certified) > 1 and m.method not in BASELINES]
+def _half(error: float | None) -> float | None:
+    return None if error is None else 196 * error
+
+
+def radius_figures(models: Sequence[TrainedModel]) -> list[ReportFigure]:
+    """Certified accuracy against the radius; radius 0 is the share that is certified at all."""
+    compared = [model for model in longest_budget(models) if len(model.curve) > 2 and model.has_guarantee]
     figures = []
-    for dataset in sorted({model.dataset for model in compared}):
-        lines: dict[str, dict[str, Line]] = defaultdict(dict)
-        for model in (model for model in compared if model.dataset == dataset):
-            points = [] if model.accuracy is None else [(0.0, model.accuracy.mean)]
-            points += [(float(radius), spread.mean) for radius, spread in sorted(model.certified.items())]
-            lines[model.size][model.method] = [x for x, _ in points], [100 * y for _, y in points]
-        text = "Certified accuracy against the radius of the perturbation (0: clean accuracy)"
-        axis_names = ("radius x 255", "certified accuracy [%]")
+    for dataset, own in by_dataset(compared).items():
+        lines: _Panels = defaultdict(dict)
+        for model in own:
+            points = [(255 * radius, 100 * share, None) for radius, share in model.curve]
+            lines[model.network.size_name][model.network.method] = _Line(list(points))
 
         def radius_axis(axes: Axes) -> None:
-            axes.set_xticks([0, 36, 72, 108, 255])
+            axes.set_xticks([0, *RADII])
+            axes.set_xlim(0, RADII[-1])
 
-        figures.append(
-            _panels(f"radii-{dataset}", "accuracy", f"Radius, {dataset}", text, lines, axis_names, radius_axis)
-        )
+        text = "Certified accuracy against the radius of the perturbation in the Euclidean norm, for images in [0, 1]"
+        names = ("255 x radius (Euclidean norm)", "certified accuracy [%]")
+        figures.append(_draw(f"radii-{dataset}", "accuracy", f"Radius, {dataset}", text, lines, names, radius_axis))
     return figures
 
 
-def loss_figures(models: Sequence[ModelSummary]) -> list[ReportFigure]:
-    """Training loss by epoch, of the first seed of each model with the longest budget."""
+def loss_figures(models: Sequence[TrainedModel]) -> list[ReportFigure]:
+    """Training loss against the share of the training, of the first seed of each model with the longest budget."""
     figures = []
-    compared = longest_budget(models)
-    for dataset in sorted({model.dataset for model in compared}):
-        lines: dict[str, dict[str, Line]] = defaultdict(dict)
-        for model in (model for model in compared if model.dataset == dataset):
-            line = _loss_line(model)
-            if len(line[0]) > 1:
-                lines[model.size][model.method] = line
+    for dataset, own in by_dataset(longest_budget(models)).items():
+        lines: _Panels = defaultdict(dict)
+        for model in own:
+            if len(model.runs[0].losses) > 1:
+                line = _Line([(x, y, None) for x, y in model.runs[0].losses])
+                lines[model.network.size_name][model.network.method] = line
         if lines:
-            text = "Training loss by the share of the training that is done, first seed"
-            axis_names = ("share of the training", "loss")
+            text = "Training loss against the share of the training that is done, first seed"
+            names = ("share of the training", "loss")
+            title = f"Loss, {dataset}"
             figures.append(
-                _panels(f"loss-{dataset}", "training", f"Loss, {dataset}", text, lines, axis_names, _plain_axis)
+                _draw(f"loss-{dataset}", "training", title, text, lines, names, lambda axes: axes.set_xlim(0, 1))
             )
     return figures
 
 
-def _loss_line(model: ModelSummary) -> Line:
-    history = [entry for entry in model.runs[0].history if "step" in entry and "train_loss" in entry]
-    last = history[-1]["step"] if history else 1
-    points = [(entry["step"] / last, float(entry["train_loss"])) for entry in history]
-    kept = [(x, y) for x, y in points if math.isfinite(y)]
-    return [x for x, _ in kept], [y for _, y in kept]
-
-
-def _plain_axis(axes: Axes) -> None:
-    axes.set_xlim(0, 1)
-
-
-def _panels(
+def _draw(
     name: str,
     section: str,
     title: str,
     text: str,
-    lines: dict[str, dict[str, Line]],
+    lines: _Panels,
     axis_names: tuple[str, str],
-    finish: Callable[[Axes], None],
+    finish: Callable[[Axes], object],
 ) -> ReportFigure:
     sizes = sorted(lines, key=size_order)
     figure, grid = panels(len(sizes))
     for size, axes in zip(sizes, grid, strict=True):
-        for method, (xs, ys) in lines[size].items():
-            style = method_style(method)
-            marker = style.marker if len(xs) <= 12 else None
-            axes.plot(xs, ys, color=style.light, marker=marker, markeredgewidth=0, label=style.label)
+        for method, line in lines[size].items():
+            style, few = method_style(method), len(line.points) <= 12
+            xs, ys = [x for x, _, _ in line.points], [y for _, y, _ in line.points]
+            (drawn,) = axes.plot(xs, ys, **line_look(style, markers=False))
+            tell(drawn, f"{style.label} {size}: from {ys[0]:.1f} to {ys[-1]:.1f}")
+            for x, y, half in line.points if few else ():
+                (mark,) = axes.plot(x, y, **line_look(style))
+                tell(mark, f"{style.label} {size}: {y:.1f}" + (f" ± {half:.1f} (95 %)" if half is not None else ""))
+                if half is not None:
+                    axes.errorbar(x, y, yerr=half, ecolor=style.light, elinewidth=0.9, fmt="none")
         axes.set_title(size, loc="left", color=INK)
         axes.set_xlabel(axis_names[0])
+        axes.set_ylim(bottom=0)
         finish(axes)
     for axes in grid[:: 2 if len(grid) > 1 else 1]:
         axes.set_ylabel(axis_names[1])
     figure.draw_without_rendering()
     for size, axes in zip(sizes, grid, strict=True):
-        styles = [(method_style(key), line) for key, line in lines[size].items()]
-        ends = [(xs[-1], ys[-1], style.label, style.light) for style, (xs, ys) in styles]
-        label_line_ends(axes, ends, size=8.5)
-    best = []
+        styles = [(method_style(method), line.points[-1]) for method, line in lines[size].items()]
+        label_line_ends(axes, [(x, y, style.label, style.light) for style, (x, y, _) in styles], size=8.5)
+    tops = []
     for size in sizes:
-        top = max(lines[size], key=lambda key: lines[size][key][1][0])
-        best.append(f"{size}: {method_style(top).label} starts highest, at {lines[size][top][1][0]:.3g}")
-    where = title.split(", ")[-1]
-    alt = f"{text}, for {where}. {'; '.join(best)}."
+        top = max(lines[size], key=lambda method: lines[size][method].points[0][1])
+        tops.append(f"{size}: {method_style(top).label} starts highest, at {lines[size][top].points[0][1]:.1f}")
+    alt = f"{text}, for {title.split(', ')[-1]}. {'; '.join(tops)}."
     return ReportFigure(name, section, title, f"{text}, by size.", alt, figure)

@@ -2,7 +2,8 @@
 
 The colours of the seven main methods and of the baseline were chosen by maximising their smallest distance (CIELAB)
 over normal vision and simulated protanopia, deuteranopia and tritanopia, with a contrast of at least 4 to the ground;
-a test computes both. Colour is never the only sign: lines have markers and labels too.
+a test computes both. Colour is never the only sign: methods also differ in markers, which cover equal areas, in dashes
+and in labels beside their lines, so that a print in grey can be read.
 """
 
 from __future__ import annotations
@@ -11,10 +12,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from onelip.protocol import REFERENCE, SIZES
-
-BASELINES = ("standard", REFERENCE)
-"""Networks without a guarantee."""
+from onelip.protocol import SIZES
 
 
 @dataclass(frozen=True)
@@ -26,6 +24,12 @@ class MethodStyle:
     light: str
     dark: str
     marker: str
+    dashes: tuple[float, ...]
+
+    @property
+    def marker_size(self) -> float:
+        """Size at which markers of all shapes have about the same area."""
+        return 6.5 * _MARKER_SCALE.get(self.marker, 1.0)
 
 
 _STYLES = {
@@ -35,23 +39,27 @@ _STYLES = {
     "cpl": ("#6a194e", "#a868ad", "D"),
     "lot": ("#997742", "#ffc700", "v"),
     "sll": ("#1678d8", "#b3d4ff", "P"),
-    "soc": ("#7c0007", "#cb5a4d", "*"),
+    "soc": ("#7c0007", "#cb5a4d", "X"),
     "bjorck": ("#6a51a3", "#b3a2e0", "<"),
     "eco": ("#5d7a1f", "#a8cc55", ">"),
-    "oni": ("#8c6d5a", "#c9a893", "p"),
-    "sandwich": ("#2f4b8f", "#8ea6e8", "X"),
+    "oni": ("#8c6d5a", "#c9a893", "h"),
+    "sandwich": ("#2f4b8f", "#8ea6e8", "p"),
     "standard": ("#707070", "#a3a3a3", "d"),
-    REFERENCE: ("#404040", "#d0d0d0", "h"),
+    "reference": ("#707070", "#a3a3a3", "d"),
 }
 
 _SPARE = (
     ("#117733", "#57c785", "H"),
-    ("#882255", "#d98bb3", "8"),
-    ("#44807d", "#8cc7c4", "1"),
-    ("#8a6a3c", "#d2b48c", "2"),
+    ("#882255", "#d98bb3", "o"),
+    ("#44807d", "#8cc7c4", "8"),
+    ("#8a6a3c", "#d2b48c", "s"),
 )
 
-_LABELS = {"standard": "Standard", REFERENCE: "Plain conv.", "bjorck": "Björck"}
+_MARKER_SCALE = {"s": 0.88, "D": 0.82, "d": 1.05, "^": 1.1, "v": 1.1, "<": 1.1, ">": 1.1, "P": 1.12, "X": 1.12}
+_DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.2), (1.2, 1.2), (6, 1.2, 1.2, 1.2), (8, 2))
+
+_LABELS = {"standard": "Plain", "reference": "Plain", "bjorck": "Björck"}
+"""Both are the plain network: trained by onelip, and as the fixed reference of all costs."""
 
 
 def method_style(key: str) -> MethodStyle:
@@ -60,18 +68,20 @@ def method_style(key: str) -> MethodStyle:
         light, dark, marker = _STYLES[key]
     else:
         light, dark, marker = _SPARE[hashlib.sha256(key.encode()).digest()[0] % len(_SPARE)]
+    position = list(_STYLES).index(key) if key in _STYLES else len(key)
     label = _LABELS.get(key) or (key.upper() if len(key) <= 4 else key.capitalize())
-    return MethodStyle(key, label, light, dark, marker)
+    return MethodStyle(key, label, light, dark, marker, _DASHES[position % len(_DASHES)])
 
 
 def slug(name: str) -> str:
-    """The name with nothing in it that a file name or an id cannot hold."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
+    """The name with nothing in it that a file name, an id or a class cannot hold; different names stay different."""
+    clean = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")[:60]
+    return clean if clean == name else f"{clean}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
 def css_variable(key: str) -> str:
     """Name of the page's variable that holds the method's colour in the current theme."""
-    return f"--m-{slug(key.lower()).replace('.', '-')}"
+    return f"--m-{slug(key)}"
 
 
 def size_order(size: str) -> tuple[int, str]:

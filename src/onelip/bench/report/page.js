@@ -1,5 +1,6 @@
 "use strict";
-// Sorting, filtering and downloading tables; the theme; the current section in the navigation.
+// Sorting, filtering and downloading; values under the pointer; the theme; the current section in the navigation.
+const onelipData = JSON.parse(document.getElementById("data").textContent);
 (() => {
   const cellValue = (row, index) => row.cells[index].dataset.v;
 
@@ -46,17 +47,34 @@
     });
   }
 
-  const files = JSON.parse(document.getElementById("table-files").textContent);
+  const types = { svg: "image/svg+xml", png: "image/png", pdf: "application/pdf" };
   for (const button of document.querySelectorAll("button[data-download]")) {
     button.addEventListener("click", () => {
-      const { download: name, form } = button.dataset;
+      const { kind, download: name, form } = button.dataset;
+      const content = onelipData[kind][name][form];
+      const bytes = kind === "figures" ? Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0)) : content;
       const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([files[name][form]], { type: "text/plain;charset=utf-8" }));
+      link.href = URL.createObjectURL(new Blob([bytes], { type: types[form] ?? "text/plain;charset=utf-8" }));
       link.download = `${name}.${form}`;
       link.click();
       URL.revokeObjectURL(link.href);
     });
   }
+
+  // What a mark of a figure tells appears beside the pointer at once; the browser's own titles take a second.
+  const tip = document.getElementById("tip");
+  for (const title of document.querySelectorAll(".picture svg g > title")) {
+    title.parentElement.dataset.tip = title.textContent;
+    title.remove();
+  }
+  document.addEventListener("pointerover", (event) => {
+    const mark = event.target.closest("[data-tip]");
+    tip.hidden = !mark;
+    if (!mark) return;
+    tip.textContent = mark.dataset.tip;
+    tip.style.left = `${Math.max(4, Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${Math.max(4, event.clientY - tip.offsetHeight - 10)}px`;
+  });
 
   const root = document.documentElement;
   const remembered = (value) => {

@@ -1,0 +1,179 @@
+"""The advice in words that a person can act on: what to use, why, what one gives up, and from which evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from onelip.bench.report.advice import GIB, Candidate, Limits, Verdict, rank
+from onelip.bench.report.candidates import NOT_MEASURED
+from onelip.bench.report.intervals import Share, differ
+from onelip.bench.report.method_style import method_style
+from onelip.bench.report.report_table import NOTHING, memory
+
+_NAMES = {"memory": "memory", "hours": "training time", "latency": "latency"}
+
+CARDS = (8, 24, 80)
+"""GiB of the cards in the table of decisions."""
+
+HOURS = (2, 10, 24)
+"""Hours of training in the table of decisions."""
+
+
+def name(candidate: Candidate) -> str:
+    """Method and size."""
+    return f"{method_style(candidate.method).label} {candidate.size}"
+
+
+def share_of(verdict: Verdict) -> Share:
+    """Certified accuracy with its standard error."""
+    return Share(verdict.result.certified, verdict.result.error, 1)
+
+
+def figures_of(verdict: Verdict) -> tuple[str, str, str, str, str]:
+    """Certified accuracy, accuracy, training time, memory and latency for a row of a table."""
+    candidate, result = verdict.candidate, verdict.result
+    return (
+        str(share_of(verdict)),
+        NOTHING if result.accuracy is None else f"{100 * result.accuracy:.1f}",
+        result.budget,
+        NOTHING if candidate.memory_bytes is None else memory(candidate.memory_bytes),
+        NOTHING if candidate.latency_ratio is None else f"{candidate.latency_ratio:.2f}x",
+    )
+
+
+def reason(verdict: Verdict) -> str:
+    """Why a candidate stands where it stands."""
+    if verdict.broken:
+        return f"too much {', '.join(_NAMES[cost] for cost in verdict.broken)}"
+    return f"{', '.join(_NAMES[cost] for cost in verdict.unknown)} not known" if verdict.unknown else "fits"
+
+
+def explain(verdicts: Sequence[Verdict], limits: Limits) -> list[str]:
+    """Paragraphs for a ranking that is not empty."""
+    best = verdicts[0]
+
+    def sources(field: str) -> str:
+        return "; ".join(dict.fromkeys(getattr(verdict.candidate, field) for verdict in verdicts))
+
+    evidence = (
+        f"Evidence: accuracies {best.candidate.result_source}. Memory: {sources('memory_source')}. "
+        f"Latency: {sources('latency_source')}."
+    )
+    if best.candidate.latency_source == NOT_MEASURED:
+        evidence += " To measure it on your machine: onelip measure time --runs-dir DIR, then --study DIR here."
+    if best.group != "fits":
+        return [_nothing_fits(verdicts, limits), evidence]
+    return [_best(best), *_equally_good(verdicts), *_lost(verdicts), evidence]
+
+
+def _best(best: Verdict) -> str:
+    _, accuracy, time, needed, latency = figures_of(best)
+    costs = [f"training for {time}"]
+    costs += [f"{needed} of memory in training"] if needed != NOTHING else []
+    costs += [f"{latency} the inference time of the plain network"] if latency != NOTHING else []
+    return (
+        f"Use {name(best.candidate)} on {best.candidate.dataset}: it certifies {share_of(best)} % of the test images "
+        f"at radius 36/255 (accuracy {accuracy} %), the most of all that fit your limits. Costs: {', '.join(costs)}."
+    )
+
+
+def _equally_good(verdicts: Sequence[Verdict]) -> list[str]:
+    """Models of other methods that fit and whose accuracy cannot be told from the best one's."""
+    best = verdicts[0]
+    equal = [v for v in verdicts[1:] if v.group == "fits" and not differ(share_of(v), share_of(best))]
+    if not equal:
+        return []
+    lean = min(equal, key=lambda v: v.candidate.memory_bytes or float("inf"))
+    sentence = f"Not distinguishable from it: {', '.join(f'{name(v.candidate)} ({share_of(v)} %)' for v in equal[:4])}."
+    saved = lean.candidate.memory_bytes is not None and best.candidate.memory_bytes is not None
+    if saved and (lean.candidate.memory_bytes or 0) < 0.8 * (best.candidate.memory_bytes or 0):
+        sentence += f" {name(lean.candidate)} needs only {memory(lean.candidate.memory_bytes or 0)}."
+    return [sentence]
+
+
+def _lost(verdicts: Sequence[Verdict]) -> list[str]:
+    """What the limits cost: the best model that they exclude, if it is better than the best that fits."""
+    excluded = [v for v in verdicts if v.group == "excluded"]
+    first = max(excluded, key=lambda v: v.result.certified, default=None)
+    if first is None or first.result.certified <= verdicts[0].result.certified:
+        return []
+    would = f"which would certify {share_of(first)} % but takes {_needs(first)}"
+    return [f"Your limits exclude {name(first.candidate)}, {would}."]
+
+
+def _needs(verdict: Verdict) -> str:
+    _, _, time, needed, latency = figures_of(verdict)
+    needs = {
+        "memory": f"{needed} of memory and 1 GiB to spare",
+        "hours": f"a training of {time}",
+        "latency": f"{latency} the inference time of the plain network",
+    }
+    return " and ".join(needs[cost] for cost in verdict.broken)
+
+
+def _nothing_fits(verdicts: Sequence[Verdict], limits: Limits) -> str:
+    given = []
+    if limits.memory_bytes is not None:
+        given.append(f"{limits.memory_bytes / GIB:g} GiB")
+    if limits.train_hours is not None:
+        given.append(f"{limits.train_hours:g} h of training")
+    if limits.latency_ratio is not None:
+        given.append(f"{limits.latency_ratio:g}x latency")
+    text = f"Nothing is known to fit {' and '.join(given)} on {verdicts[0].candidate.dataset}."
+    uncertain = [verdict for verdict in verdicts if verdict.group == "uncertain"]
+    excluded = [verdict for verdict in verdicts if verdict.group == "excluded"]
+    if uncertain:
+        first = uncertain[0]
+        text += f" {name(first.candidate)} may fit, with {share_of(first)} % certified: its {reason(first)}."
+    if excluded:
+        closest = excluded[0]
+        text += f" The closest that does not is {name(closest.candidate)} with {share_of(closest)} % certified"
+        text += f": it takes {_needs(closest)}."
+    return text
+
+
+def decisions(candidates: Sequence[Candidate]) -> list[tuple[str, list[str]]]:
+    """The best model for each card (rows) and training time (columns), with all that cannot be told from it."""
+    rows = []
+    for card in CARDS:
+        cells = []
+        for hours in HOURS:
+            verdicts = [v for v in rank(candidates, Limits(card * GIB, hours)) if v.group == "fits"]
+            equal = [v for v in verdicts if not differ(share_of(v), share_of(verdicts[0]))]
+            cells.append(", ".join(dict.fromkeys(name(v.candidate) for v in equal)) or "nothing fits")
+        rows.append((f"{card} GB", cells))
+    return rows
+
+
+def portraits(candidates: Iterable[Candidate]) -> list[tuple[str, str]]:
+    """(method, three sentences): what it certifies at best, what that costs, and when to take it."""
+    verdicts = rank(candidates, Limits())
+    own: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        own.setdefault(verdict.candidate.method, []).append(verdict)
+    known = [v.candidate.memory_bytes for v in verdicts if v.candidate.memory_bytes]
+    median = sorted(known)[len(known) // 2] if known else None
+    leader = share_of(verdicts[0])
+    found = []
+    for place, (method, group) in enumerate(own.items(), 1):
+        best = group[0]
+        _, accuracy, time, needed, latency = figures_of(best)
+        first = f"At its best, {name(best.candidate)}, it certifies {share_of(best)} % (accuracy {accuracy} %)"
+        first += f", number {place} of {len(own)} methods."
+        costs = [
+            f"a training of {time}",
+            f"{needed} of memory" if needed != NOTHING else "",
+            f"{latency} the latency of plain" if latency != NOTHING else "",
+        ]
+        second = f"This takes {', '.join(cost for cost in costs if cost)}."
+        small = min(group, key=lambda v: v.candidate.memory_bytes or float("inf"))
+        if not differ(share_of(best), leader):
+            third = "Take it if certified accuracy is what counts: nothing is distinguishably better."
+        elif best.candidate.memory_bytes and median and best.candidate.memory_bytes < median:
+            lost = 100 * (leader.mean - best.result.certified)
+            third = f"Take it on a small card: it needs less memory than most, and loses {lost:.1f} points to the best."
+        else:
+            third = "Others certify more at its cost; "
+            third += f"its smallest network, {name(small.candidate)}, certifies {share_of(small)} %."
+        found.append((method_style(method).label, " ".join((first, second, third))))
+    return found

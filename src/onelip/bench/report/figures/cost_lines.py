@@ -1,0 +1,165 @@
+"""Training time per epoch, inference throughput and memory, against model size on a logarithmic axis."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from onelip.bench.report.figures.direct_labels import label_line_ends
+from onelip.bench.report.figures.drawing import WIDTH, ReportFigure, horizontal_bars, line_look, new_figure, tell
+from onelip.bench.report.intervals import Timing
+from onelip.bench.report.method_style import method_style, size_order
+from onelip.bench.report.report_table import duration, memory, three_digits, with_prefix
+from onelip.bench.report.study_rows import PLAIN, MeasuredTime, StudyResults
+from onelip.bench.report.trained_models import main_memory, main_times
+from onelip.bench.runs.specs import NetworkSpec
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    name: str
+    title: str
+    axis: str
+    show: Callable[[float], str]
+    low_is_good: bool = True
+    unit: float = 1.0
+
+
+_EPOCH = _Quantity("training-time", "Training time", "seconds per epoch", duration)
+_SPEED = _Quantity("inference-throughput", "Inference throughput", "images per second", with_prefix, low_is_good=False)
+_TRAIN = _Quantity("training-memory", "Training memory", "GiB at the peak of training", memory, unit=2**30)
+_INFER = _Quantity("inference-memory", "Inference memory", "MiB at the peak of inference", memory, unit=2**20)
+
+_Point = tuple[NetworkSpec, int, Timing]
+_Lines = dict[str, dict[str, Timing]]
+
+
+def cost_figures(study: StudyResults) -> list[ReportFigure]:
+    """The four figures of each data set that has measurements."""
+    times, rows = main_times(study), main_memory(study)
+    where = f" on {times[0].hardware}, with 95 % intervals" if times else ""
+    sources = " and ".join(sorted({row.source for row in rows}))
+    return [
+        *_family(_EPOCH, _epochs(times), where),
+        *_family(_SPEED, _throughputs(times), f"{where}, parameter transformations cached"),
+        *_family(_TRAIN, [(row.network, row.batch_size, _exact(row.training)) for row in rows], f", {sources}"),
+        *_family(_INFER, [(row.network, row.batch_size, _exact(row.inference)) for row in rows], f", {sources}"),
+    ]
+
+
+def _exact(value: float) -> Timing:
+    return Timing(value, value, value)
+
+
+def _plain(network: NetworkSpec) -> NetworkSpec:
+    return NetworkSpec(**{**network.as_dict(), "method": PLAIN})
+
+
+def _epochs(rows: list[MeasuredTime]) -> list[_Point]:
+    points = []
+    for row in rows:
+        batches = row.epoch_seconds / row.training.seconds.median
+        for network, timing in ((row.network, row.training.seconds), (_plain(row.network), row.training.plain_seconds)):
+            points.append(
+                (network, row.batch_size, Timing(*(batches * t for t in (timing.median, timing.low, timing.high))))
+            )
+    return points
+
+
+def _throughputs(rows: list[MeasuredTime]) -> list[_Point]:
+    points = []
+    for row in rows:
+        for network, timing in (
+            (row.network, row.inference.seconds),
+            (_plain(row.network), row.inference.plain_seconds),
+        ):
+            # The slowest time is the lowest throughput; an interval that goes to infinity or below 0 stays unbounded.
+            bounds = [row.batch_size / t if 0 < t < math.inf else math.inf for t in (timing.high, timing.low)]
+            points.append((network, row.batch_size, Timing(row.batch_size / timing.median, *bounds)))
+    return points
+
+
+def _family(quantity: _Quantity, points: Iterable[_Point], where: str) -> list[ReportFigure]:
+    groups: dict[tuple[str, int], _Lines] = defaultdict(lambda: defaultdict(dict))
+    for network, batch, value in points:
+        groups[network.dataset, batch][network.method][network.size_name] = value
+    return [_draw(quantity, *place, lines, where) for place, lines in groups.items()]
+
+
+def _draw(quantity: _Quantity, dataset: str, batch: int, lines: _Lines, where: str) -> ReportFigure:
+    sizes = sorted({size for line in lines.values() for size in line}, key=size_order)
+    figure = _lines(quantity, lines, sizes) if len(sizes) > 1 else _bars(quantity, lines, sizes[0])
+    pick = min if quantity.low_is_good else max
+    extreme = []
+    for size in sizes:
+        own = {method: line[size].median for method, line in lines.items() if size in line}
+        best = pick(own, key=own.__getitem__)
+        extreme.append(f"{size}: best {method_style(best).label}, {quantity.show(own[best])}")
+    scale = "Logarithmic axis." if len(sizes) > 1 else f"Size {sizes[0]}."
+    return ReportFigure(
+        name=f"{quantity.name}-{dataset}",
+        section="costs",
+        title=f"{quantity.title}, {dataset}",
+        caption=f"{quantity.title}{where}, batches of {batch}. {scale}",
+        alt=f"{quantity.title} on {dataset} for {len(lines)} methods. {'; '.join(extreme)}.",
+        figure=figure,
+    )
+
+
+def _interval(value: Timing, unit: float) -> tuple[float, float] | None:
+    return (value.low / unit, value.high / unit) if value.is_bounded and value.low < value.high else None
+
+
+def _lines(quantity: _Quantity, lines: _Lines, sizes: list[str]) -> Figure:
+    figure = new_figure(WIDTH, 3.9)
+    axes = figure.subplots()
+    ends: list[tuple[float, float, str, str]] = []
+    for method, line in lines.items():
+        style = method_style(method)
+        xs = [x for x, size in enumerate(sizes) if size in line]
+        ys = [line[sizes[x]].median / quantity.unit for x in xs]
+        axes.plot(xs, ys, **line_look(style, markers=False))
+        for x, y in zip(xs, ys, strict=True):
+            value = line[sizes[x]]
+            (point,) = axes.plot(x, y, **line_look(style))
+            tell(point, f"{style.label} {sizes[x]}: {quantity.show(value.median)}")
+            if interval := _interval(value, quantity.unit):
+                low, high = max(y - interval[0], 0.0), max(interval[1] - y, 0.0)
+                axes.errorbar(x, y, yerr=[[low], [high]], ecolor=style.light, elinewidth=1, fmt="none")
+        ends.append((xs[-1], ys[-1], style.label, style.light))
+    axes.set_yscale("log")
+    axes.set_xticks(range(len(sizes)), sizes)
+    axes.set_xlim(-0.15, len(sizes) - 0.85)
+    axes.set_xlabel("model size")
+    axes.set_ylabel(quantity.axis)
+    plain_log_ticks(axes.yaxis)
+    figure.draw_without_rendering()
+    label_line_ends(axes, ends)
+    return figure
+
+
+def plain_log_ticks(axis: Axis) -> None:
+    """Labels such as 0.5, 2, 50 on a logarithmic axis, dense where it spans little."""
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low) if low > 0 else 9
+    steps = (1, 2, 3, 5) if decades < 1 else (1, 2, 5) if decades < 2.5 else (1,)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _bars(quantity: _Quantity, lines: _Lines, size: str) -> Figure:
+    values = {method: line[size] for method, line in lines.items()}
+    order = sorted(values, key=lambda method: values[method].median, reverse=not quantity.low_is_good)
+    bars = []
+    for method in order:
+        style, value = method_style(method), values[method]
+        shown = (value.median / quantity.unit, _interval(value, quantity.unit), quantity.show(value.median))
+        bars.append((style.label, style.light, *shown))
+    return horizontal_bars(bars, f"{quantity.axis}, size {size}")[0]

@@ -1,0 +1,316 @@
+"""Run records as typed rows: the only file of the report that knows how records are laid out.
+
+Each record stands alone. One that cannot be read, or holds something else than its kind promises, is listed with the
+reason, and all others count. Parts that are missing are no errors: a study may have measured nothing yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from onelip.bench.report.escaping import visible
+from onelip.bench.report.record_fields import RecordFields, UnreadableRecordError
+from onelip.bench.report.study_rows import (
+    RADII,
+    Budget,
+    CountedOperations,
+    DiagnosedLayer,
+    DiagnosedNetwork,
+    MeasuredMemory,
+    MeasuredTime,
+    MissingResult,
+    PhaseTime,
+    RunFacts,
+    StudyResults,
+    TrainedRun,
+)
+from onelip.bench.runs import (
+    RECORD_FILE,
+    STUDY_FILE,
+    RunRecord,
+    RunStatus,
+    StoredRun,
+    canonical_json,
+    load_records,
+    parse_json,
+)
+from onelip.bench.runs.durations import format_duration, parse_duration
+from onelip.bench.runs.specs import NetworkSpec
+from onelip.errors import InvalidInputError
+
+LOG_FILE = "log.jsonl"
+"""Written by the training beside its record."""
+
+_MOST_LAYERS, _MOST_LOSSES, _MOST_RADII, _LONGEST_LOG = 2000, 400, 1000, 50_000_000
+
+_Row = TypeVar("_Row")
+
+
+def read_study(folder: Path) -> StudyResults:
+    """Read all records below `folder`, at any depth: a study keeps trials and measurements in folders of their own."""
+    if not folder.is_dir():
+        raise InvalidInputError(f"{folder}: no such folder of runs")
+    places = sorted({path.parent.parent for path in folder.rglob(RECORD_FILE)})
+    loaded = [load_records(place) for place in places]
+    runs = sorted((r for part in loaded for r in part.runs), key=lambda r: (r.record.created_at, r.folder.name))
+    missing = [MissingResult("not readable", visible(line)) for part in loaded for line in part.problems]
+
+    def rows(make: Callable[[StoredRun], _Row], chosen: Iterable[StoredRun]) -> tuple[_Row, ...]:
+        found: list[_Row] = []
+        for run in chosen:
+            try:
+                found.append(make(run))
+            except (UnreadableRecordError, InvalidInputError) as error:
+                missing.append(_without_result(run, "not readable", str(error)))
+        return tuple(found)
+
+    finished = [run for run in runs if run.status is RunStatus.FINISHED]
+    measured = [run for run in finished if run.record.kind == "measure" and run.record.metrics.get("fits") is True]
+
+    def measures(quantity: str) -> list[StoredRun]:
+        return [run for run in measured if run.record.config.get("quantity") == quantity]
+
+    plan = _read_plan(folder, missing)
+    missing += [*_unfinished(runs), *_never_run(plan, runs)]
+    notes = plan.get("notes")
+    return StudyResults(
+        folder=folder,
+        runs=rows(_run_facts, runs),
+        trained=rows(lambda run: _trained(run, missing), [run for run in finished if run.record.kind == "train"]),
+        times=rows(_measured_time, measures("time")),
+        memory=rows(_measured_memory, measures("memory")),
+        operations=rows(_counted_operations, measures("macs")),
+        diagnosed=rows(_diagnosed, [run for run in finished if run.record.metrics.get("diagnostics")]),
+        missing_results=tuple(missing),
+        notes=tuple(visible(note) for note in notes[:20]) if isinstance(notes, list) else (),
+    )
+
+
+def _trained(run: StoredRun, missing: list[MissingResult]) -> TrainedRun:
+    config, metrics = RecordFields(run.record.config, "config"), RecordFields(run.record.metrics, "metrics")
+    certified = {radius: metrics.share(f"test_certified_accuracy_{radius}") for radius in RADII}
+    curve = metrics.tree.get("test_certified_curve") or []
+    if not isinstance(curve, list) or len(curve) > _MOST_RADII:
+        raise UnreadableRecordError(f"metrics.test_certified_curve is no list of at most {_MOST_RADII} shares")
+    shares = RecordFields({str(k): value for k, value in enumerate(curve)}, "metrics.test_certified_curve")
+    for name, value in metrics.tree.items():
+        if (
+            isinstance(value, float)
+            and name.startswith("test_")
+            and "accuracy" in name
+            and metrics.optional(name) is None
+        ):
+            missing.append(_without_result(run, "not finite", f"{name} is {value}"))
+    return TrainedRun(
+        run=run.folder.name,
+        network=config.network(),
+        budget=_budget(config, metrics),
+        setting=canonical_json({name: value for name, value in config.tree.items() if name != "seed"}),
+        learning_rate=config.optional("lr"),
+        weight_decay=config.optional("weight_decay"),
+        test_images=metrics.whole("test_images") if "test_images" in metrics.tree else None,
+        accuracy=metrics.share("test_accuracy"),
+        certified={radius: value for radius, value in certified.items() if value is not None},
+        curve=tuple(shares.share(index) or 0.0 for index in shares.tree),
+        validation_certified=metrics.share("validation_certified_accuracy_36"),
+        epochs=metrics.optional("epochs"),
+        train_seconds=metrics.optional("train_seconds"),
+        losses=_losses(run, missing),
+        created_at=run.record.created_at,
+    )
+
+
+def _budget(config: RecordFields, metrics: RecordFields) -> Budget:
+    given = config.tree.get("budget")
+    if given is not None:
+        seconds = parse_duration(config.text("budget")) if isinstance(given, str) else config.number("budget")
+        return Budget(format_duration(seconds), seconds / 3600)
+    took, epochs = metrics.optional("train_seconds"), config.whole("epochs")
+    return Budget(f"{epochs} epochs", None if took is None else took / 3600, epochs)
+
+
+def _losses(run: StoredRun, missing: list[MissingResult]) -> tuple[tuple[float, float], ...]:
+    """(share of the training, loss) for each validation, thinned; a last line that a kill cut short is left out."""
+    path = run.folder / LOG_FILE
+    try:
+        if not path.is_file() or path.stat().st_size > _LONGEST_LOG:
+            return ()
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        missing.append(_without_result(run, "not readable", f"{LOG_FILE}: {error.strerror}"))
+        return ()
+    points: list[tuple[float, float]] = []
+    odd = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            entry = RecordFields(parse_json(line))
+            loss = entry.optional("train_loss")
+            if loss is not None:
+                points.append((entry.number("step"), loss))
+        except (ValueError, RecursionError, UnreadableRecordError):
+            odd += number < len(lines)
+    if odd:
+        missing.append(_without_result(run, "not readable", f"{odd} lines of {LOG_FILE} were left out"))
+    step = max(1, len(points) // _MOST_LOSSES)
+    last = max((x for x, _ in points), default=0.0)
+    return tuple((x / last, y) for x, y in points[::step]) if last > 0 else ()
+
+
+def _measured_time(run: StoredRun) -> MeasuredTime:
+    config, metrics = RecordFields(run.record.config, "config"), RecordFields(run.record.metrics, "metrics")
+
+    def phase(name: str) -> PhaseTime:
+        part = metrics.part(name)
+        return PhaseTime(part.timing("seconds"), part.timing("reference_seconds"), part.timing("ratio"))
+
+    hardware = visible(config.tree.get("hardware", "unknown hardware"))
+    phases = phase("training"), phase("inference")
+    return MeasuredTime(
+        config.network(), config.whole("batch_size"), hardware, *phases, metrics.number("seconds_per_epoch")
+    )
+
+
+def _measured_memory(run: StoredRun) -> MeasuredMemory:
+    config, metrics = RecordFields(run.record.config, "config"), RecordFields(run.record.metrics, "metrics")
+    device = "predicted" if config.tree.get("predicted") else visible(config.tree.get("device", "a device"))
+    figures = (metrics.whole(name) for name in ("parameters", "training", "inference"))
+    return MeasuredMemory(config.network(), config.whole("batch_size"), device, *figures)
+
+
+def _counted_operations(run: StoredRun) -> CountedOperations:
+    config, metrics = RecordFields(run.record.config, "config"), RecordFields(run.record.metrics, "metrics")
+    counts = (metrics.whole(name) for name in ("parameters", "input", "training_step", "inference"))
+    return CountedOperations(config.network(), config.whole("batch_size"), *counts)
+
+
+def _diagnosed(run: StoredRun) -> DiagnosedNetwork:
+    layers = run.record.metrics["diagnostics"]
+    if not isinstance(layers, list) or len(layers) > _MOST_LAYERS:
+        raise UnreadableRecordError(f"metrics.diagnostics is no list of at most {_MOST_LAYERS} layers")
+    network = RecordFields(run.record.config, "config").network()
+    return DiagnosedNetwork(run.folder.name, network, diagnosed_layers(layers))
+
+
+def diagnosed_layers(records: Iterable[Any]) -> tuple[DiagnosedLayer, ...]:
+    """The layers of `Diagnostics.as_records()`."""
+    parts = [RecordFields(layer, f"diagnostics[{index}]") for index, layer in enumerate(records)]
+    names = ("norm_estimate", "bound_product", "gradient_norm")
+    return tuple(DiagnosedLayer(part.number("variance"), *(part.optional(name) for name in names)) for part in parts)
+
+
+def _run_facts(run: StoredRun) -> RunFacts:
+    record = run.record
+    return RunFacts(
+        run=visible(run.folder.name),
+        kind=visible(record.kind),
+        status=run.status,
+        seed=record.seed,
+        seconds=RecordFields({"seconds": record.seconds}).optional("seconds") or 0.0,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        command=_command_line(record.command),
+        machine=_machine(record),
+    )
+
+
+def _command_line(command: list[str]) -> str:
+    """The command as one would type it: the program without its folder, arguments quoted where needed."""
+    words = [str(word) for word in command[:50]]
+    return visible(shlex.join([words[0].rsplit("/", 1)[-1] or words[0], *words[1:]])) if words else ""
+
+
+def _machine(record: RunRecord) -> tuple[str, ...]:
+    """Processor, cores, threads, memory, GPUs, system, versions and commit; what is odd is shown as it is."""
+    machine, commit = record.machine, record.commit
+
+    def gibibytes(tree: dict[str, Any]) -> str:
+        value = tree.get("memory_bytes")
+        try:
+            return "" if value is None else f"{RecordFields(tree).number('memory_bytes') / 2**30:.0f} GiB"
+        except UnreadableRecordError:
+            return visible(value)
+
+    gpus = machine.get("gpus")
+    cards = [gpu for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else []
+    dirty = "+" if commit and commit.get("dirty") else ""
+    return (
+        visible(machine.get("cpu", "")),
+        visible(f"{machine.get('usable_cores', '?')} of {machine.get('cores', '?')}"),
+        visible(machine.get("torch_threads", "")),
+        gibibytes(machine),
+        visible(", ".join(f"{gpu.get('name')} ({gibibytes(gpu)})" for gpu in cards) or "none"),
+        visible(machine.get("os", "")),
+        visible(", ".join(f"{name} {version}" for name, version in record.versions.items())),
+        "installed package" if commit is None else visible(str(commit.get("id", ""))[:12] + dirty),
+    )
+
+
+def _unfinished(runs: Iterable[StoredRun]) -> Iterator[MissingResult]:
+    for run in runs:
+        record, status, metrics = run.record, run.status, run.record.metrics
+        if status is not RunStatus.FINISHED:
+            reason = record.reason or ("still running" if status is RunStatus.RUNNING else "its process was killed")
+            yield _without_result(run, status.value, reason)
+        elif "evaluation_failure" in metrics:  # of a training in a study
+            yield _without_result(run, "not certified", str(metrics["evaluation_failure"]))
+        elif metrics.get("fits", True) is not True:
+            try:
+                needed, free = (RecordFields(metrics).number(f"{name}_bytes") for name in ("needed", "available"))
+                reason = f"needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB were free on this machine"
+            except UnreadableRecordError as error:
+                reason = str(error)
+            yield _without_result(run, "does not fit", reason)
+
+
+def _without_result(run: StoredRun, status: str, reason: str) -> MissingResult:
+    network: NetworkSpec | None = None
+    with contextlib.suppress(UnreadableRecordError, InvalidInputError):  # of another kind, or the odd one to be listed
+        network = RecordFields(run.record.config).network()
+    return MissingResult(status, visible(reason), visible(run.record.kind), network, visible(run.folder.name))
+
+
+def _read_plan(folder: Path, missing: list[MissingResult]) -> dict[str, Any]:
+    """Content of `study.json`, which says what jobs there are; empty for a folder of runs without one."""
+    path = folder / STUDY_FILE
+    try:
+        content = parse_json(path.read_text(encoding="utf-8")) if path.exists() else {"jobs": []}
+        if isinstance(content, dict) and isinstance(content.get("jobs"), list):
+            return content
+        reason = "it is not the plan of a study"
+    except (OSError, ValueError, RecursionError) as error:
+        reason = str(error)
+    missing.append(MissingResult("not readable", visible(f"{path}: {reason}")))
+    return {}
+
+
+_SAME = ("method", "size", "width", "dataset", "kernel_size", "budget", "epochs", "batch_size", "seed")
+
+
+def _never_run(plan: dict[str, Any], runs: list[StoredRun]) -> Iterator[MissingResult]:
+    """One row for each planned training that has no record of its own."""
+
+    def identity(facts: dict[str, Any]) -> str:
+        return canonical_json([facts.get(name) for name in _SAME])
+
+    present = {identity(run.record.config) for run in runs if run.record.kind == "train" and not _is_trial(run)}
+    failed = {run.folder.name: run.record.reason for run in runs if run.record.status is RunStatus.FAILED}
+    for job in plan.get("jobs", []):
+        if not isinstance(job, dict) or job.get("kind") != "train" or identity(job) in present:
+            continue
+        needs = job.get("needs")
+        causes = [f"{n} failed: {failed[n]}" for n in needs if n in failed] if isinstance(needs, list) else []
+        try:
+            network = RecordFields(job).network()
+        except (UnreadableRecordError, InvalidInputError):
+            network = None
+        reason = causes[0] if causes else "planned, not begun"
+        yield MissingResult("not run", visible(reason), "train", network, visible(job.get("name", "")))
+
+
+def _is_trial(run: StoredRun) -> bool:
+    """Of a search, and not the one that won and was certified as a final training."""
+    return run.folder.parent.parent.parent.name == "searches" and "test_accuracy" not in run.record.metrics

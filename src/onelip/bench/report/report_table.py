@@ -1,0 +1,150 @@
+"""A table as data: columns that know how their values are shown, and rows of plain values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from onelip.bench.report.intervals import centre, differ
+from onelip.bench.report.method_style import method_style, slug
+from onelip.bench.report.study_rows import WITHOUT_GUARANTEE
+
+NOTHING = "-"
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Heading, group heading above it, how a value is shown, and which values are best."""
+
+    title: str
+    group: str = ""
+    show: Callable[[Any], str] = str
+    best: Literal["", "highest", "lowest"] = ""
+    numeric: bool = True
+    wraps: bool = False
+
+    @property
+    def full_title(self) -> str:
+        """Title with its group: "Accuracy XS"."""
+        return f"{self.group} {self.title}".strip()
+
+
+def words(title: str, *, wraps: bool = False) -> Column:
+    """A column of texts."""
+    return Column(title, numeric=False, wraps=wraps)
+
+
+METHOD = Column("Method", show=lambda key: method_style(key).label, numeric=False)
+"""Keys of methods, shown by name and with their colour."""
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """One table; `name` is its file name, `section` where the page shows it.
+
+    Best is marked among the rows that agree in the columns `best_within`, in every column that has a best.
+    """
+
+    name: str
+    section: str
+    title: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: Sequence[Row]
+    best_within: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", slug(self.name))
+
+    @cached_property
+    def texts(self) -> list[list[str]]:
+        """What is shown, cell by cell."""
+        return [
+            [
+                NOTHING if value in (None, "") else column.show(value)
+                for column, value in zip(self.columns, row, strict=True)
+            ]
+            for row in self.rows
+        ]
+
+    @cached_property
+    def best(self) -> set[tuple[int, int]]:
+        """(row, column) of the best cells, and of all that the data do not tell from them.
+
+        Where this is all cells, none is marked. Networks without a guarantee take no part: being cheaper or more
+        accurate is then no merit.
+        """
+        titles = [column.full_title for column in self.columns]
+        keys = [titles.index(title) for title in self.best_within]
+        groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for index, row in enumerate(self.rows):
+            if METHOD not in self.columns or row[self.columns.index(METHOD)] not in WITHOUT_GUARANTEE:
+                groups[tuple(row[key] for key in keys)].append(index)
+        marked: set[tuple[int, int]] = set()
+        for place, column in enumerate(self.columns):
+            for members in groups.values() if column.best else ():
+                values = {i: value for i in members if (value := centre(self.rows[i][place])) is not None}
+                if not values:
+                    continue
+                top = (max if column.best == "highest" else min)(values, key=values.__getitem__)
+                best = self.rows[top][place]
+                equal = [
+                    i
+                    for i in values
+                    if not differ(self.rows[i][place], best) or self.texts[i][place] == self.texts[top][place]
+                ]
+                marked |= {(i, place) for i in equal if len(equal) < len(values)}
+        return marked
+
+
+def percent(value: float) -> str:
+    """A fraction in per cent."""
+    return f"{100 * value:.1f}"
+
+
+def ratio(value: float) -> str:
+    """Relative to the plain network."""
+    return f"{value:.2f}"
+
+
+def three_digits(value: float) -> str:
+    """Three significant digits without an exponent, as far as that can be read."""
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        return f"{float(f'{value:.3g}'):,.10g}"
+    return scientific(value)
+
+
+def scientific(value: float) -> str:
+    """A learning rate or weight decay: 6e-2."""
+    if value == 0:
+        return "0"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+
+
+def memory(value: float) -> str:
+    """Bytes in the unit that fits: 17.5 MiB, 2.31 GiB."""
+    unit, name = (2**30, "GiB") if value >= 2**30 else (2**20, "MiB") if value >= 2**20 else (2**10, "KiB")
+    return f"{three_digits(value / unit)} {name}"
+
+
+def with_prefix(value: float) -> str:
+    """Three digits and a prefix: 1.21 G."""
+    for factor, sign in ((1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(value) >= factor:
+            return f"{three_digits(value / factor)}{sign}"
+    return three_digits(value)
+
+
+def duration(seconds: float) -> str:
+    """0.25 s, 12 s, 3.5 min, 2 h."""
+    if seconds < 0.1:
+        return f"{three_digits(1000 * seconds)} ms"
+    if seconds < 120:
+        return f"{three_digits(seconds)} s"
+    return f"{three_digits(seconds / 60)} min" if seconds < 7200 else f"{three_digits(seconds / 3600)} h"

@@ -1,0 +1,180 @@
+"""What a folder of runs tells, as typed rows; `read_study.py` fills them from records.
+
+Every value was checked when it was read: numbers are finite, texts are printable and short. Accuracies are fractions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onelip.bench.report.intervals import Timing
+from onelip.bench.runs import RunStatus
+from onelip.bench.runs.specs import NetworkSpec
+from onelip.protocol import RADII as RADIUS_VALUES
+
+RADII = tuple(round(255 * radius) for radius in RADIUS_VALUES)
+"""Radii of the certified accuracies, in units of 1/255."""
+
+PLAIN = "reference"
+"""The baseline of all costs: the same network with torch's own convolutions."""
+
+WITHOUT_GUARANTEE = ("standard", PLAIN)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A training budget: a time, or epochs with the hours that they took (None where this was not recorded)."""
+
+    name: str
+    hours: float | None
+    epochs: int | None = None
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """One finished training. `setting` is its configuration without the seed; `curve` certified accuracy by radius."""
+
+    run: str
+    network: NetworkSpec
+    budget: Budget
+    setting: str
+    learning_rate: float | None
+    weight_decay: float | None
+    test_images: int | None
+    accuracy: float | None
+    certified: dict[int, float]
+    curve: tuple[float, ...]
+    validation_certified: float | None
+    epochs: float | None
+    train_seconds: float | None
+    losses: tuple[tuple[float, float], ...]
+    created_at: str
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """Seconds of a batch, of the plain network's batch, and their ratio, measured in turns."""
+
+    seconds: Timing
+    plain_seconds: Timing
+    ratio: Timing
+
+
+@dataclass(frozen=True)
+class MeasuredTime:
+    """Times of a network on one machine; inference has its parameter transformations cached."""
+
+    network: NetworkSpec
+    batch_size: int
+    hardware: str
+    training: PhaseTime
+    inference: PhaseTime
+    epoch_seconds: float
+
+
+@dataclass(frozen=True)
+class MeasuredMemory:
+    """Peak bytes of training and of inference, measured on a device or predicted."""
+
+    network: NetworkSpec
+    batch_size: int
+    device: str
+    parameters: int
+    training: int
+    inference: int
+
+    @property
+    def source(self) -> str:
+        """Where the figures are from."""
+        return "predicted" if self.device == "predicted" else f"measured on {self.device}"
+
+
+@dataclass(frozen=True)
+class CountedOperations:
+    """Multiply-accumulates of one batch."""
+
+    network: NetworkSpec
+    batch_size: int
+    parameters: int
+    input: int
+    training_step: int
+    inference: int
+
+
+@dataclass(frozen=True)
+class DiagnosedLayer:
+    """Batch variance after a layer, its norm (from below), the proven bound of the network so far, its gradient."""
+
+    variance: float
+    norm_estimate: float | None
+    bound_product: float | None
+    gradient_norm: float | None
+
+
+@dataclass(frozen=True)
+class DiagnosedNetwork:
+    """The layers of one network; the input is the first."""
+
+    run: str
+    network: NetworkSpec
+    layers: tuple[DiagnosedLayer, ...]
+
+
+@dataclass(frozen=True)
+class MissingResult:
+    """A run without a result, or a record that cannot be read, and why."""
+
+    status: str
+    reason: str
+    kind: str = ""
+    network: NetworkSpec | None = None
+    run: str = ""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What is told about every run: where it was made, how, and how long it took."""
+
+    run: str
+    kind: str
+    status: RunStatus
+    seed: int | None
+    seconds: float
+    created_at: str
+    updated_at: str
+    command: str
+    machine: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """All that a folder of runs tells; `notes` are what the plan of a study asks its readers to know."""
+
+    folder: Path
+    runs: tuple[RunFacts, ...] = ()
+    trained: tuple[TrainedRun, ...] = ()
+    times: tuple[MeasuredTime, ...] = ()
+    memory: tuple[MeasuredMemory, ...] = ()
+    operations: tuple[CountedOperations, ...] = ()
+    diagnosed: tuple[DiagnosedNetwork, ...] = ()
+    missing_results: tuple[MissingResult, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def absent(self) -> list[str]:
+        """One sentence for each kind of result that the folder does not have."""
+        kinds = [
+            (self.trained, "No finished training, so no accuracies. `onelip train` adds them."),
+            (
+                self.times,
+                "No measured times, so no training time, throughput or latency. `onelip measure time` adds them.",
+            ),
+            (
+                self.memory,
+                "No memory figures. `onelip measure memory` measures them, with `--predict` it predicts them.",
+            ),
+            (self.operations, "No operation counts. `onelip measure macs` adds them."),
+            (self.diagnosed, "No layer diagnostics (variances, spectral norms per layer)."),
+        ]
+        return [sentence for rows, sentence in kinds if not rows]

@@ -1,0 +1,197 @@
+"""Rows brought together: models over their seeds, and one cost per network.
+
+A model is a network with a training budget. It may have been trained with many learning rates, in a search for one.
+The one that stands for it is chosen as in the paper, by certified accuracy on the validation split, never on the
+test set.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from onelip.bench.report.intervals import Share, mean_share
+from onelip.bench.report.method_style import method_style, size_order
+from onelip.bench.report.study_rows import (
+    PLAIN,
+    RADII,
+    WITHOUT_GUARANTEE,
+    Budget,
+    CountedOperations,
+    MeasuredMemory,
+    MeasuredTime,
+    StudyResults,
+    TrainedRun,
+)
+from onelip.bench.runs.specs import NetworkSpec
+
+TEST_IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "tiny-imagenet": 10_000}
+"""Images that the paper's data sets are tested on, for records and publications that do not say it."""
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """One setting of one network and budget over its seeds."""
+
+    network: NetworkSpec
+    budget: Budget
+    runs: tuple[TrainedRun, ...]
+
+    @property
+    def label(self) -> str:
+        """Method and size."""
+        return network_label(self.network)
+
+    @property
+    def has_guarantee(self) -> bool:
+        """Whether the method bounds the Lipschitz constant."""
+        return self.network.method not in WITHOUT_GUARANTEE
+
+    @cached_property
+    def accuracy(self) -> Share | None:
+        """Share of test images that are classified correctly."""
+        return self._share([run.accuracy for run in self.runs])
+
+    @cached_property
+    def certified(self) -> dict[int, Share]:
+        """Certified accuracy by radius in 1/255."""
+        shares = {radius: self._share([run.certified.get(radius) for run in self.runs]) for radius in RADII}
+        return {radius: share for radius, share in shares.items() if share is not None}
+
+    @property
+    def certified_36(self) -> Share | None:
+        """Certified accuracy at 36/255, by which models are ranked."""
+        return self.certified.get(36)
+
+    @property
+    def curve(self) -> list[tuple[float, float]]:
+        """(radius, certified accuracy), mean over the seeds; without a recorded curve the few points that are known."""
+        curves = [run.curve for run in self.runs if len(run.curve) > 1]
+        if curves and len({len(curve) for curve in curves}) == 1:
+            last = len(curves[0]) - 1
+            return [(index / last, statistics.fmean(at)) for index, at in enumerate(zip(*curves, strict=True))]
+        start = [] if self.accuracy is None else [(0.0, self.accuracy.mean)]
+        return [*start, *((radius / 255, share.mean) for radius, share in sorted(self.certified.items()))]
+
+    @property
+    def validation_certified(self) -> float | None:
+        """Mean certified accuracy on the validation split."""
+        return mean(run.validation_certified for run in self.runs)
+
+    def _share(self, values: Iterable[float | None]) -> Share | None:
+        images = self.runs[0].test_images or TEST_IMAGES.get(self.network.dataset)
+        return mean_share([value for value in values if value is not None], images)
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Mean of what is known."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def network_label(network: NetworkSpec) -> str:
+    """Method and size, as figures and sentences name a network."""
+    return f"{method_style(network.method).label} {network.size_name}"
+
+
+def all_settings(runs: Iterable[TrainedRun]) -> list[TrainedModel]:
+    """Every setting of every model, in the order of the tables."""
+    groups: dict[str, list[TrainedRun]] = defaultdict(list)
+    for run in runs:
+        groups[run.setting].append(run)
+    models = []
+    for group in groups.values():
+        hours = mean(run.budget.hours for run in group)
+        budget = Budget(group[0].budget.name, hours, group[0].budget.epochs)
+        models.append(TrainedModel(group[0].network, budget, tuple(group)))
+    return sorted(models, key=_table_order)
+
+
+def chosen_models(settings: Iterable[TrainedModel]) -> list[TrainedModel]:
+    """One setting per model: of those with test results the best on the validation split, else the newest."""
+
+    def preference(setting: TrainedModel) -> tuple[bool, float, str]:
+        # Trials of a search have no test results; the final training may have no validation split.
+        validation = -math.inf if setting.validation_certified is None else setting.validation_certified
+        return setting.accuracy is not None, validation, max(run.created_at for run in setting.runs)
+
+    groups: dict[tuple[NetworkSpec, str], list[TrainedModel]] = defaultdict(list)
+    for setting in settings:
+        groups[setting.network, setting.budget.name].append(setting)
+    return sorted((max(group, key=preference) for group in groups.values()), key=_table_order)
+
+
+def _table_order(model: TrainedModel) -> tuple[object, ...]:
+    network = model.network
+    hours = math.inf if model.budget.hours is None else model.budget.hours
+    size = size_order(network.size_name)
+    return network.dataset, -network.kernel_size, hours, model.budget.name, network.method, size, network.model
+
+
+def by_dataset(models: Iterable[TrainedModel]) -> dict[str, list[TrainedModel]]:
+    """The models of each data set, in alphabetical order of the data sets."""
+    found: dict[str, list[TrainedModel]] = defaultdict(list)
+    for model in models:
+        found[model.network.dataset].append(model)
+    return dict(sorted(found.items()))
+
+
+def longest_budget(models: Iterable[TrainedModel]) -> list[TrainedModel]:
+    """The tested models with 3 x 3 kernels and the longest budget of each data set: what figures and ranking compare.
+
+    A budget in epochs takes each model its own time: only its name says that two are alike. Where there are budgets
+    of both kinds, those in time are compared.
+    """
+
+    def length(model: TrainedModel) -> tuple[bool, float]:
+        epochs = model.budget.epochs
+        return epochs is None, float(model.budget.hours or 0.0) if epochs is None else float(epochs)
+
+    tested = [model for model in models if model.network.kernel_size == 3 and model.accuracy is not None]
+    longest = {dataset: max(map(length, own)) for dataset, own in by_dataset(tested).items()}
+    return [model for model in tested if length(model) == longest[model.network.dataset]]
+
+
+_Cost = TypeVar("_Cost", MeasuredTime, MeasuredMemory, CountedOperations)
+
+
+def newest(rows: Iterable[_Cost]) -> list[_Cost]:
+    """The last row of each network and batch size (records come by time), ordered by data set, size and method."""
+    found = {(row.network, row.batch_size): row for row in rows}
+    return sorted(
+        found.values(), key=lambda row: (row.network.dataset, size_order(row.network.size_name), row.network.method)
+    )
+
+
+def main_times(study: StudyResults) -> list[MeasuredTime]:
+    """Times on one hardware, the one with most of them: times of different machines do not belong in one figure."""
+    hardware = Counter(row.hardware for row in study.times).most_common(1)
+    own = [row for row in study.times if hardware and row.hardware == hardware[0][0]]
+    return newest(row for row in own if row.network.method not in WITHOUT_GUARANTEE)
+
+
+def main_memory(study: StudyResults) -> list[MeasuredMemory]:
+    """One row per network: measured on a GPU before predicted before counted on a CPU (the last two agree to 1 %)."""
+    order = {"predicted": 1, "cuda": 2}
+    rows = sorted(study.memory, key=lambda row: order.get(row.device.split(":")[0], 0))
+    return newest(row for row in rows if row.network.method != "standard")
+
+
+def relative_to_plain(rows: Sequence[_Cost], field: str) -> dict[NetworkSpec, float]:
+    """A cost of each network in units of the same network with plain convolutions, where both are known."""
+
+    def place(row: _Cost) -> tuple[object, ...]:
+        network = row.network
+        return network.size_name, network.dataset, network.kernel_size, network.model, row.batch_size
+
+    plain = {place(row): getattr(row, field) for row in rows if row.network.method == PLAIN}
+    return {
+        row.network: getattr(row, field) / plain[place(row)]
+        for row in rows
+        if row.network.method != PLAIN and plain.get(place(row))
+    }
