@@ -12,8 +12,8 @@ from typing import Any
 from unittest.mock import patch
 
 from onelip.bench.report.advice import GIB, BudgetResult, Candidate, Limits
-from onelip.bench.report.write_report import WrittenReport, write_report
 from onelip.bench.report.cost_tables import Theory, TheoryLine
+from onelip.bench.report.write_report import WrittenReport, write_report
 from onelip.bench.runs import NetworkSpec, RunStatus, start_run
 
 COSTS = ("input_macs", "input_memory", "parameter_macs", "parameter_memory")

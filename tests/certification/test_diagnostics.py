@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from onelip.bench.cli import run
-from onelip.bench.report.figures.diagnostics import draw_diagnostics, save_diagnostics
+from onelip.bench.report.figures.layer_lines import draw_layers, save_diagnostics
+from onelip.bench.report.read_study import diagnosed_layers
 from onelip.certification import lipschitz_bound
 from onelip.certification.diagnostics import batch_variance, diagnose
 from onelip.checkpoints import save_model
@@ -105,11 +106,11 @@ def test_variance_is_checked_apart_from_bounds() -> None:
 def test_figures_are_drawn_from_plain_records(tmp_path: Path) -> None:
     found = diagnose(small(), *batch(), iterations=2)
     records = json.loads(json.dumps(found.as_records()))
-    figure = draw_diagnostics(records)
-    assert [axes.get_yscale() for axes in figure.axes] == ["log"] * 3
+    figure = draw_layers({"aol": diagnosed_layers(records)}, gradients=True)
+    assert [axes.get_yscale() for axes in figure.axes if axes.get_visible()] == ["log"] * 3
     assert len(figure.axes[0].lines[0].get_ydata()) == len(records)  # pyright: ignore
     without = [{**record, "gradient_norm": None} for record in records]
-    assert len(draw_diagnostics(without).axes) == 2
+    assert sum(a.get_visible() for a in draw_layers({"aol": diagnosed_layers(without)}, gradients=True).axes) == 2
     save_diagnostics(records, tmp_path / "figure.svg")
     assert (tmp_path / "figure.svg").stat().st_size > 1000
 

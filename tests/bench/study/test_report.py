@@ -9,10 +9,10 @@ import pytest
 import tiny_data
 from synthetic_study import finish, network, train_config, train_metrics
 
-from onelip.bench.report.evidence import read_evidence
 from onelip.bench.report.findings import findings
+from onelip.bench.report.read_study import read_study
 from onelip.bench.report.result_tables import result_tables
-from onelip.bench.report.summaries import all_settings, chosen_models
+from onelip.bench.report.trained_models import all_settings, chosen_models
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
 from onelip.bench.study.study_file import add_to_study
@@ -35,13 +35,13 @@ def _planned(study: Path, **changes: Any) -> list[TrainJob]:
 def test_planned_trainings_without_a_record_are_named(tmp_path: Path) -> None:
     first, second = _planned(tmp_path)
     finish(tmp_path / "runs", "train", first.spec, train_metrics(0.1, 0.2, 60.0), job=first.name)
-    evidence = read_evidence(tmp_path)
-    assert [(row.run, row.status, row.reason) for row in evidence.trouble] == [
+    study = read_study(tmp_path)
+    assert [(row.run, row.status, row.reason) for row in study.missing_results] == [
         (second.name, "not run", "planned, not begun")
     ]
     notes = "Learning rate and weight decay are the defaults: no search was made."
-    assert evidence.notes == (notes,)
-    assert findings(evidence, [])[-1] == notes
+    assert study.notes == (notes,)
+    assert findings(study, [])[-1] == notes
 
 
 def test_trials_of_a_search_are_not_the_planned_training(tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ def test_trials_of_a_search_are_not_the_planned_training(tmp_path: Path) -> None
     only_validated = {name: value for name, value in metrics.items() if not name.startswith("test_")}
     first, second = job.search.needs
     finish(tmp_path / "runs", "train", first.spec, only_validated, job=first.name)
-    assert [row.status for row in read_evidence(tmp_path).trouble] == ["not run"]
+    assert [row.status for row in read_study(tmp_path).missing_results] == ["not run"]
     finish(tmp_path / "runs", "train", second.spec, metrics, job=job.name)
-    assert read_evidence(tmp_path).trouble == ()
+    assert read_study(tmp_path).missing_results == ()
 
 
 def test_trials_with_a_budget_of_their_own_are_no_row_of_results(tmp_path: Path) -> None:
@@ -62,25 +62,25 @@ def test_trials_with_a_budget_of_their_own_are_no_row_of_results(tmp_path: Path)
     finish(tmp_path, "train", train_config("aol", "XS", "cifar10", "10m"), metrics)
     only_validated = {name: value for name, value in metrics.items() if not name.startswith("test_")}
     finish(tmp_path, "train", train_config("aol", "XS", "cifar10", "1m"), only_validated)
-    settings = all_settings(read_evidence(tmp_path).training)
-    accuracy, full = result_tables(chosen_models(settings), settings)
-    assert [row[0].text for row in accuracy.rows] == ["10m"]
-    assert [row[3].text for row in full.rows] == ["1m", "10m"]
+    settings = all_settings(read_study(tmp_path).trained)
+    tables = {table.name: table for table in result_tables(chosen_models(settings), settings)}
+    assert [row[1] for row in tables["accuracy-cifar10"].rows] == ["10m"]
+    assert [row[7] for row in tables["full-cifar10"].rows] == ["1m", "10m"]
 
 
 def test_the_time_of_a_search_is_that_of_its_trials(tmp_path: Path) -> None:
-    from onelip.bench.report.findings import facts
+    from onelip.bench.report.findings import head_figures
 
     finish(tmp_path, "train", train_config("aol", "XS", "cifar10", "1h"), {}, seconds=3600.0)
     finish(tmp_path, "search", {"network": network("aol")}, {"lr": 0.1}, seconds=3600.0)
-    assert dict(facts(read_evidence(tmp_path)))["computing time"] == "1.0 h"
+    assert dict(head_figures(read_study(tmp_path)))["computing time"] == "1.0 h"
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"jobs": 3}'])
 def test_a_damaged_plan_is_named_and_costs_nothing_else(tmp_path: Path, content: str) -> None:
     finish(tmp_path / "runs", "train", train_config("aol", "XS", "cifar10", "1m"), train_metrics(0.5, 0.6, 60.0))
     (tmp_path / "study.json").write_text(content)
-    evidence = read_evidence(tmp_path)
-    assert len(evidence.training) == 1
-    assert len(evidence.problems) == 1
-    assert "study.json" in evidence.problems[0]
+    study = read_study(tmp_path)
+    assert len(study.trained) == 1
+    (problem,) = study.missing_results
+    assert "study.json" in problem.reason

@@ -2,7 +2,7 @@
 
 It says what fits a card before anything was measured. The file is made from records, never by hand:
 
-    onelip measure memory --predict --sizes XS S M L --runs-dir /tmp/predicted
+    onelip measure memory --predict --sizes XS S M L --datasets cifar10 tiny-imagenet --runs-dir /tmp/predicted
     python benchmarks/predicted_memory.py /tmp/predicted
 """
 
@@ -16,7 +16,7 @@ from onelip.protocol import DATA_SETS
 
 FILE = "predicted_training_memory.csv"
 
-IMAGE_SIZES = {name: format.image_size for name, format in DATA_SETS.items()} | {"cifar10-mini": 32}
+IMAGE_SIZES = {name: info.image_size for name, info in DATA_SETS.items()}
 """Memory and time depend on the image size; the number of classes does not change these networks."""
 
 

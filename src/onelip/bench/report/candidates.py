@@ -57,7 +57,8 @@ def measured_candidates(study: StudyResults) -> list[Candidate]:
     """All models of a study with 3 x 3 kernels that have a certified accuracy on the test set."""
     groups: dict[NetworkSpec, list[BudgetResult]] = defaultdict(list)
     for model in chosen_models(all_settings(study.trained)):
-        if model.network.kernel_size == 3 and model.has_guarantee and model.certified_36 is not None:
+        usual = model.network.kernel_size == 3 and model.is_usual
+        if usual and model.has_guarantee and model.certified_36 is not None:
             groups[model.network].append(_result(model))
     costs = MeasuredCosts(study)
     return [costs.candidate(network, results, MEASURED_SOURCE) for network, results in groups.items()]

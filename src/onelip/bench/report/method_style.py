@@ -58,6 +58,8 @@ _SPARE = (
 _MARKER_SCALE = {"s": 0.88, "D": 0.82, "d": 1.05, "^": 1.1, "v": 1.1, "<": 1.1, ">": 1.1, "P": 1.12, "X": 1.12}
 _DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.2), (1.2, 1.2), (6, 1.2, 1.2, 1.2), (8, 2))
 
+_LONGEST_LABEL = 24
+
 _LABELS = {"standard": "Plain", "reference": "Plain", "bjorck": "Björck"}
 """Both are the plain network: trained by onelip, and as the fixed reference of all costs."""
 
@@ -70,6 +72,7 @@ def method_style(key: str) -> MethodStyle:
         light, dark, marker = _SPARE[hashlib.sha256(key.encode()).digest()[0] % len(_SPARE)]
     position = list(_STYLES).index(key) if key in _STYLES else len(key)
     label = _LABELS.get(key) or (key.upper() if len(key) <= 4 else key.capitalize())
+    label = label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
     return MethodStyle(key, label, light, dark, marker, _DASHES[position % len(_DASHES)])
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onelip.bench.published import published_epochs, published_results
-from onelip.bench.report.report_table import METHOD, Column, ReportTable
+from onelip.bench.report.report_table import METHOD, Column, ReportTable, percent, ratio
 from onelip.bench.report.study_rows import WITHOUT_GUARANTEE, StudyResults
 from onelip.bench.report.trained_models import (
     TrainedModel,
@@ -103,13 +103,10 @@ def _method_means(values: Mapping[NetworkSpec, float], mean: object) -> dict[str
 
 def radar_table(metrics: Sequence[RadarMetric]) -> ReportTable:
     """The values that the radar plot shows, for all methods that have any."""
-    shows = {"%": lambda value: f"{100 * value:.1f}", "x": lambda value: f"{value:.2f}"}
     columns = [
-        Column(
-            f"{metric.name} [{metric.unit}]",
-            show=shows[metric.unit],
-            best="highest" if metric.unit == "%" else "lowest",
-        )
+        Column(metric.name.lower(), "[%]", show=percent, best="highest")
+        if metric.unit == "%"
+        else Column(metric.name.lower(), "vs. plain", show=ratio, best="lowest")
         for metric in metrics
     ]
     methods = sorted({method for metric in metrics for method in metric.values})

@@ -6,7 +6,6 @@ reason, and all others count. Parts that are missing are no errors: a study may 
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any, TypeVar
 from onelip.bench.report.escaping import visible
 from onelip.bench.report.record_fields import RecordFields, UnreadableRecordError
 from onelip.bench.report.study_rows import (
-    RADII,
     Budget,
     CountedOperations,
     DiagnosedLayer,
@@ -41,6 +39,7 @@ from onelip.bench.runs import (
 from onelip.bench.runs.durations import format_duration, parse_duration
 from onelip.bench.runs.specs import NetworkSpec
 from onelip.errors import InvalidInputError
+from onelip.protocol import RADIUS_NUMERATORS
 
 LOG_FILE = "log.jsonl"
 """Written by the training beside its record."""
@@ -92,7 +91,7 @@ def read_study(folder: Path) -> StudyResults:
 
 def _trained(run: StoredRun, missing: list[MissingResult]) -> TrainedRun:
     config, metrics = RecordFields(run.record.config, "config"), RecordFields(run.record.metrics, "metrics")
-    certified = {radius: metrics.share(f"test_certified_accuracy_{radius}") for radius in RADII}
+    certified = {radius: metrics.share(f"test_certified_accuracy_{radius}") for radius in RADIUS_NUMERATORS}
     curve = metrics.tree.get("test_certified_curve") or []
     if not isinstance(curve, list) or len(curve) > _MOST_RADII:
         raise UnreadableRecordError(f"metrics.test_certified_curve is no list of at most {_MOST_RADII} shares")
@@ -176,7 +175,7 @@ def _measured_time(run: StoredRun) -> MeasuredTime:
 
 def _measured_memory(run: StoredRun) -> MeasuredMemory:
     config, metrics = RecordFields(run.record.config, "config"), RecordFields(run.record.metrics, "metrics")
-    device = "predicted" if config.tree.get("predicted") else visible(config.tree.get("device", "a device"))
+    device = "predicted" if config.tree.get("device") == "meta" else config.text("device")
     figures = (metrics.whole(name) for name in ("parameters", "training", "inference"))
     return MeasuredMemory(config.network(), config.whole("batch_size"), device, *figures)
 
@@ -208,7 +207,7 @@ def _run_facts(run: StoredRun) -> RunFacts:
         run=visible(run.folder.name),
         kind=visible(record.kind),
         status=run.status,
-        seed=record.seed,
+        seed=record.seed if isinstance(record.seed, int) else None,
         seconds=RecordFields({"seconds": record.seconds}).optional("seconds") or 0.0,
         created_at=record.created_at,
         updated_at=record.updated_at,
@@ -267,10 +266,8 @@ def _unfinished(runs: Iterable[StoredRun]) -> Iterator[MissingResult]:
 
 
 def _without_result(run: StoredRun, status: str, reason: str) -> MissingResult:
-    network: NetworkSpec | None = None
-    with contextlib.suppress(UnreadableRecordError, InvalidInputError):  # of another kind, or the odd one to be listed
-        network = RecordFields(run.record.config).network()
-    return MissingResult(status, visible(reason), visible(run.record.kind), network, visible(run.folder.name))
+    network, folder = _network(run.record.config), visible(run.folder.name)
+    return MissingResult(status, visible(reason), visible(run.record.kind), network, folder)
 
 
 def _read_plan(folder: Path, missing: list[MissingResult]) -> dict[str, Any]:
@@ -287,30 +284,23 @@ def _read_plan(folder: Path, missing: list[MissingResult]) -> dict[str, Any]:
     return {}
 
 
-_SAME = ("method", "size", "width", "dataset", "kernel_size", "budget", "epochs", "batch_size", "seed")
-
-
 def _never_run(plan: dict[str, Any], runs: list[StoredRun]) -> Iterator[MissingResult]:
     """One row for each planned training that has no record of its own."""
-
-    def identity(facts: dict[str, Any]) -> str:
-        return canonical_json([facts.get(name) for name in _SAME])
-
-    present = {identity(run.record.config) for run in runs if run.record.kind == "train" and not _is_trial(run)}
-    failed = {run.folder.name: run.record.reason for run in runs if run.record.status is RunStatus.FAILED}
+    present = {run.record.job for run in runs if run.record.kind == "train"}
+    failed = {run.record.job: run.record.reason for run in runs if run.record.status is RunStatus.FAILED}
     for job in plan.get("jobs", []):
-        if not isinstance(job, dict) or job.get("kind") != "train" or identity(job) in present:
+        if not isinstance(job, dict) or job.get("kind") != "train" or job.get("name") in present:
             continue
         needs = job.get("needs")
-        causes = [f"{n} failed: {failed[n]}" for n in needs if n in failed] if isinstance(needs, list) else []
-        try:
-            network = RecordFields(job).network()
-        except (UnreadableRecordError, InvalidInputError):
-            network = None
+        names = [need for need in needs if isinstance(need, str)] if isinstance(needs, list) else []
+        causes = [f"{need} failed: {failed[need]}" for need in names if need in failed]
         reason = causes[0] if causes else "planned, not begun"
-        yield MissingResult("not run", visible(reason), "train", network, visible(job.get("name", "")))
+        yield MissingResult("not run", visible(reason), "train", _network(job), visible(job.get("name", "")))
 
 
-def _is_trial(run: StoredRun) -> bool:
-    """Of a search, and not the one that won and was certified as a final training."""
-    return run.folder.parent.parent.parent.name == "searches" and "test_accuracy" not in run.record.metrics
+def _network(tree: dict[str, Any]) -> NetworkSpec | None:
+    """The network of a run that has no result; None if this is the odd part of its record."""
+    try:
+        return RecordFields(tree).network()
+    except (UnreadableRecordError, InvalidInputError):
+        return None

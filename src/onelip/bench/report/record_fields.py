@@ -80,14 +80,12 @@ class RecordFields:
         return Timing(median, -math.inf if low is None else low, math.inf if high is None else high)
 
     def network(self) -> NetworkSpec:
-        """The network that a configuration names."""
-        part = self.part("network") if "network" in self.tree else self
-        optional = {field.name for field in fields(NetworkSpec)} & {k for k, v in part.tree.items() if v is not None}
+        """The network that a configuration names; every text in it is checked, unlike in `RunRecord.network`."""
+        part = self.part("network")
         known: dict[str, Any] = {"method": part.text("method"), "dataset": part.text("dataset")}
-        for name in optional - {"method", "dataset"}:
-            known[name] = part.text(name) if name in ("size", "model") else part.whole(name)
-        if "width" in known:  # a width of its own replaces the size
-            known.pop("size", None)
+        for field in fields(NetworkSpec):
+            if field.name not in known and part.tree.get(field.name) is not None:
+                known[field.name] = part.whole(field.name) if "int" in str(field.type) else part.text(field.name)
         return NetworkSpec(**known)
 
     def _named(self, name: str) -> str:

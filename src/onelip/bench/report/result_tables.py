@@ -19,8 +19,9 @@ from onelip.bench.report.report_table import (
     three_digits,
     words,
 )
-from onelip.bench.report.study_rows import RADII
 from onelip.bench.report.trained_models import TEST_IMAGES, TrainedModel, by_dataset, longest_budget, mean
+from onelip.bench.runs.specs import NetworkSpec
+from onelip.protocol import RADIUS_NUMERATORS
 
 PM = "± is the standard error, from the number of test images and, where there are several, of seeds"
 _CERTIFIED = "certified accuracy at radius 36/255 (Euclidean norm) on the test set, in %"
@@ -30,7 +31,7 @@ _BOLD = "Bold: the best, and what cannot be told from it"
 def result_tables(models: Sequence[TrainedModel], settings: Sequence[TrainedModel]) -> list[ReportTable]:
     """All tables that training runs give rise to."""
     # Trials of a search with a budget of its own have no test results: they are in the full table only.
-    tested = [model for model in models if model.accuracy is not None]
+    tested = [model for model in models if model.accuracy is not None and model.is_usual]
     large = by_dataset(model for model in tested if model.network.kernel_size == 3)
     return [
         _ranking_table(longest_budget(models)),
@@ -71,7 +72,7 @@ def _full_table(dataset: str, settings: list[TrainedModel]) -> ReportTable:
             setting.network.method,
             setting.network.size_name,
             setting.accuracy,
-            *(setting.certified.get(radius) for radius in RADII),
+            *(setting.certified.get(radius) for radius in RADIUS_NUMERATORS),
             setting.budget.name,
             f"{setting.network.kernel_size} x {setting.network.kernel_size}",
             setting.runs[0].learning_rate,
@@ -80,11 +81,13 @@ def _full_table(dataset: str, settings: list[TrainedModel]) -> ReportTable:
             mean(run.epochs for run in setting.runs),
             mean(run.train_seconds for run in setting.runs),
             setting.validation_certified,
+            "" if setting.is_usual else setting.network.label,
         )
         for setting in settings
     ]
     columns = [Column("Accuracy [%]", best="highest")]
-    columns += [Column(f"{radius}/255", "Certified accuracy [%] at radius", best="highest") for radius in RADII]
+    radii = [f"{numerator}/255" for numerator in RADIUS_NUMERATORS]
+    columns += [Column(radius, "Certified accuracy [%] at radius", best="highest") for radius in radii]
     columns += [words("Budget"), words("Kernel")]
     columns += [Column("LR", show=scientific), Column("Weight decay", show=scientific), Column("Seeds")]
     columns += [Column("Epochs", show=three_digits), Column("Training", show=duration)]
@@ -95,7 +98,7 @@ def _full_table(dataset: str, settings: list[TrainedModel]) -> ReportTable:
         caption="Every setting that was trained. Certified accuracy is for perturbations of the given Euclidean norm. "
         "Validation is the certified accuracy at 36/255 on the validation split, in %, by which a setting is chosen. "
         f"{_BOLD} at the same budget. {PM}.",
-        columns=(METHOD, words("Size"), *columns, Column("Validation", show=percent)),
+        columns=(METHOD, words("Size"), *columns, Column("Validation", show=percent), words("Variant")),
         rows=rows,
         best_within=("Budget",),
     )
@@ -105,10 +108,8 @@ def published_result(model: TrainedModel) -> PublishedResult | None:
     """What the paper printed for the same data set, network and budget, if its training did not break down."""
     network, hours = model.network, model.budget.hours if model.budget.epochs is None else None
     for row in published_results():
-        same = (row.dataset, row.key, row.size, row.kernel_size, "convnet")
-        if same == (network.dataset, network.method, network.size_name, network.kernel_size, network.model) and (
-            hours == row.train_hours and not row.failed
-        ):
+        same = NetworkSpec(method=row.key, size=row.size, dataset=row.dataset, kernel_size=row.kernel_size)
+        if same == network and hours == row.train_hours and not row.failed:
             return row
     return None
 
@@ -209,9 +210,7 @@ def _ranking_table(compared: Sequence[TrainedModel]) -> ReportTable:
 
     def scores(values: Sequence[tuple[TrainedModel, Share | None]]) -> list[tuple[str, int, int, int, int]]:
         entries = [
-            RankingEntry(
-                model.network.dataset, model.network.method, f"{model.network.size_name} {model.network.model}", s.mean
-            )
+            RankingEntry(model.network.dataset, model.network.method, model.network.size_name, s.mean)
             for model, s in values
             if s is not None and model.has_guarantee
         ]

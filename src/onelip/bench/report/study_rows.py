@@ -11,15 +11,10 @@ from pathlib import Path
 from onelip.bench.report.intervals import Timing
 from onelip.bench.runs import RunStatus
 from onelip.bench.runs.specs import NetworkSpec
-from onelip.protocol import RADII as RADIUS_VALUES
+from onelip.protocol import REFERENCE
 
-RADII = tuple(round(255 * radius) for radius in RADIUS_VALUES)
-"""Radii of the certified accuracies, in units of 1/255."""
-
-PLAIN = "reference"
-"""The baseline of all costs: the same network with torch's own convolutions."""
-
-WITHOUT_GUARANTEE = ("standard", PLAIN)
+WITHOUT_GUARANTEE = ("standard", REFERENCE)
+"""The plain network: as trained by onelip, and as the fixed reference of all costs."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ from typing import TypeVar
 from onelip.bench.report.intervals import Share, mean_share
 from onelip.bench.report.method_style import method_style, size_order
 from onelip.bench.report.study_rows import (
-    PLAIN,
-    RADII,
     WITHOUT_GUARANTEE,
     Budget,
     CountedOperations,
@@ -29,9 +27,10 @@ from onelip.bench.report.study_rows import (
     TrainedRun,
 )
 from onelip.bench.runs.specs import NetworkSpec
+from onelip.protocol import DATA_SETS, RADIUS_NUMERATORS, REFERENCE
 
-TEST_IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "tiny-imagenet": 10_000}
-"""Images that the paper's data sets are tested on, for records and publications that do not say it."""
+TEST_IMAGES = {name: info.test_size for name, info in DATA_SETS.items()}
+"""For records and publications that do not say on how many images they were tested."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,14 @@ class TrainedModel:
         """Whether the method bounds the Lipschitz constant."""
         return self.network.method not in WITHOUT_GUARANTEE
 
+    @property
+    def is_usual(self) -> bool:
+        """Whether the network is the paper's in all but method, size and kernel; others are in the full table only."""
+        own = self.network
+        return own == NetworkSpec(
+            method=own.method, size=own.size, width=own.width, dataset=own.dataset, kernel_size=own.kernel_size
+        )
+
     @cached_property
     def accuracy(self) -> Share | None:
         """Share of test images that are classified correctly."""
@@ -60,7 +67,7 @@ class TrainedModel:
     @cached_property
     def certified(self) -> dict[int, Share]:
         """Certified accuracy by radius in 1/255."""
-        shares = {radius: self._share([run.certified.get(radius) for run in self.runs]) for radius in RADII}
+        shares = {r: self._share([run.certified.get(r) for run in self.runs]) for r in RADIUS_NUMERATORS}
         return {radius: share for radius, share in shares.items() if share is not None}
 
     @property
@@ -142,7 +149,7 @@ def by_dataset(models: Iterable[TrainedModel]) -> dict[str, list[TrainedModel]]:
 
 
 def longest_budget(models: Iterable[TrainedModel]) -> list[TrainedModel]:
-    """The tested models with 3 x 3 kernels and the longest budget of each data set: what figures and ranking compare.
+    """The tested models with 3 x 3 kernels, the paper's network and the longest budget of each data set: what figures and ranking compare.
 
     A budget in epochs takes each model its own time: only its name says that two are alike. Where there are budgets
     of both kinds, those in time are compared.
@@ -152,7 +159,7 @@ def longest_budget(models: Iterable[TrainedModel]) -> list[TrainedModel]:
         epochs = model.budget.epochs
         return epochs is None, float(model.budget.hours or 0.0) if epochs is None else float(epochs)
 
-    tested = [model for model in models if model.network.kernel_size == 3 and model.accuracy is not None]
+    tested = [m for m in models if m.network.kernel_size == 3 and m.accuracy is not None and m.is_usual]
     longest = {dataset: max(map(length, own)) for dataset, own in by_dataset(tested).items()}
     return [model for model in tested if length(model) == longest[model.network.dataset]]
 
@@ -189,9 +196,9 @@ def relative_to_plain(rows: Sequence[_Cost], field: str) -> dict[NetworkSpec, fl
         network = row.network
         return network.size_name, network.dataset, network.kernel_size, network.model, row.batch_size
 
-    plain = {place(row): getattr(row, field) for row in rows if row.network.method == PLAIN}
+    plain = {place(row): getattr(row, field) for row in rows if row.network.method == REFERENCE}
     return {
         row.network: getattr(row, field) / plain[place(row)]
         for row in rows
-        if row.network.method != PLAIN and plain.get(place(row))
+        if row.network.method != REFERENCE and plain.get(place(row))
     }

@@ -16,9 +16,10 @@ from onelip.bench.report.figures.drawing import WIDTH, ReportFigure, horizontal_
 from onelip.bench.report.intervals import Timing
 from onelip.bench.report.method_style import method_style, size_order
 from onelip.bench.report.report_table import duration, memory, three_digits, with_prefix
-from onelip.bench.report.study_rows import PLAIN, MeasuredTime, StudyResults
+from onelip.bench.report.study_rows import MeasuredTime, StudyResults
 from onelip.bench.report.trained_models import main_memory, main_times
 from onelip.bench.runs.specs import NetworkSpec
+from onelip.protocol import REFERENCE
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def _exact(value: float) -> Timing:
 
 
 def _plain(network: NetworkSpec) -> NetworkSpec:
-    return NetworkSpec(**{**network.as_dict(), "method": PLAIN})
+    return NetworkSpec(**{**network.as_dict(), "method": REFERENCE})
 
 
 def _epochs(rows: list[MeasuredTime]) -> list[_Point]:

@@ -12,8 +12,8 @@ from onelip.bench.report.figures.direct_labels import label_line_ends
 from onelip.bench.report.figures.drawing import INK, ReportFigure, line_look, panels, tell
 from onelip.bench.report.method_style import method_style, size_order
 from onelip.bench.report.report_table import duration
-from onelip.bench.report.study_rows import RADII
 from onelip.bench.report.trained_models import TrainedModel, by_dataset, longest_budget
+from onelip.protocol import RADIUS_NUMERATORS
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ _Panels = dict[str, dict[str, _Line]]
 
 def budget_figures(models: Sequence[TrainedModel]) -> list[ReportFigure]:
     """Certified accuracy against the training budget, for data sets with at least two."""
-    timed = [m for m in models if m.network.kernel_size == 3 and m.has_guarantee and m.budget.hours and m.certified_36]
+    timed = [m for m in models if _is_timed(m)]
     figures = []
     for dataset, own in by_dataset(timed).items():
         lines: _Panels = defaultdict(dict)
@@ -53,6 +53,11 @@ def budget_figures(models: Sequence[TrainedModel]) -> list[ReportFigure]:
     return figures
 
 
+def _is_timed(model: TrainedModel) -> bool:
+    compared = model.network.kernel_size == 3 and model.has_guarantee and model.is_usual
+    return bool(compared and model.budget.hours and model.certified_36)
+
+
 def _half(error: float | None) -> float | None:
     return None if error is None else 196 * error
 
@@ -68,8 +73,8 @@ def radius_figures(models: Sequence[TrainedModel]) -> list[ReportFigure]:
             lines[model.network.size_name][model.network.method] = _Line(list(points))
 
         def radius_axis(axes: Axes) -> None:
-            axes.set_xticks([0, *RADII])
-            axes.set_xlim(0, RADII[-1])
+            axes.set_xticks([0, *RADIUS_NUMERATORS])
+            axes.set_xlim(0, RADIUS_NUMERATORS[-1])
 
         text = "Certified accuracy against the radius of the perturbation in the Euclidean norm, for images in [0, 1]"
         names = ("255 x radius (Euclidean norm)", "certified accuracy [%]")

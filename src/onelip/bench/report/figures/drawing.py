@@ -85,7 +85,9 @@ class ReportFigure:
 @contextmanager
 def figure_style() -> Iterator[None]:
     """Drawing and saving happen inside, so that the user's own matplotlib settings have no influence."""
-    with mpl.rc_context():
+    with mpl.rc_context(), warnings.catch_warnings():
+        # The font lacks some letters, and a very long name leaves no room for its axes: nobody can mend either.
+        warnings.filterwarnings("ignore", "Glyph .* missing from|constrained_layout not applied")
         mpl.rcdefaults()
         update: Any = mpl.rcParams.update  # its stub wants literal names
         update(_STYLE)
@@ -97,7 +99,7 @@ def new_figure(width: float = WIDTH, height: float = HEIGHT) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def panels(count: int, height: float = 3.0, *, share: bool = True) -> tuple[Figure, list[Axes]]:
+def panels(count: int, height: float = 3.7, *, share: bool = True) -> tuple[Figure, list[Axes]]:
     """Up to two panels in a row, by default with one scale for y."""
     columns = min(count, 2)
     rows = -(-count // columns)
@@ -158,9 +160,7 @@ def render(figure: ReportFigure) -> FigureFiles:
     figure.figure.set_layout_engine("none")  # the layout is final; each format would else work it out again
     svg, pdf, png = io.BytesIO(), io.BytesIO(), io.BytesIO()
     metadata = {"CreationDate": None, "Title": figure.title, "Creator": "onelip"}
-    # Ids of different figures stay apart in the page by the salt. The font lacks some letters, which nobody can mend.
-    with mpl.rc_context({"svg.hashsalt": figure.name}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+    with mpl.rc_context({"svg.hashsalt": figure.name}):  # keeps ids of different figures apart in the page
         figure.figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": "onelip"})
         figure.figure.savefig(pdf, format="pdf", metadata=metadata)
         figure.figure.savefig(png, format="png", dpi=160)
