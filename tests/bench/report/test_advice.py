@@ -167,12 +167,9 @@ def test_a_study_is_believed_before_the_paper(tmp_path: Path) -> None:
 
 
 def test_networks_of_another_width_have_no_predicted_costs(tmp_path: Path) -> None:
-    finish(
-        tmp_path,
-        "train",
-        train_config("aol", "XS", "cifar10", "20s") | {"size": None, "width": 8},
-        train_metrics(0.3, 0.4, 20.0),
-    )
+    config = train_config("aol", "XS", "cifar10", "20s")
+    config["network"] |= {"size": None, "width": 8}
+    finish(tmp_path, "train", config, train_metrics(0.3, 0.4, 20.0))
     (candidate,) = measured_candidates(read_study(tmp_path))
     assert (candidate.size, candidate.memory_bytes, candidate.latency_ratio) == ("w8", None, None)
 

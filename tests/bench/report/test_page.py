@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from synthetic_study import (
     finish,
     layers,
+    network,
     random_candidates,
     random_limits,
     train_config,

@@ -23,7 +23,7 @@ from synthetic_study import (
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.study_rows import StudyResults
 from onelip.bench.report.write_report import write_report
-from onelip.bench.runs import RunStatus, start_run
+from onelip.bench.runs import RunStatus, run_name, start_run
 from onelip.errors import InvalidInputError
 
 
@@ -125,15 +125,21 @@ def spoil(record: Path, **changes: Any) -> None:
     record.write_text(json.dumps(json.loads(record.read_text()) | changes))
 
 
+def add_odd_record(runs: Path, seed: int, kind: str, config: dict[str, Any], metrics: dict[str, Any]) -> None:
+    """A record that onelip would not write: a good one, changed by hand."""
+    whole = train_config("aol", "XS", "cifar10", "1h", seed=seed)
+    figures = train_metrics(0.4, 0.6, 1.0) if kind == "train" else {}
+    record = runs / finish(runs, kind, whole, {}) / "record.json"
+    odd = whole | config
+    spoil(record, config=odd, name=run_name(kind, odd), metrics=figures | metrics)
+
+
 @pytest.mark.parametrize(("name", "kind", "config", "metrics"), ODD, ids=[odd[0] for odd in ODD])
 def test_one_odd_record_is_listed_and_costs_nothing_else(
     name: str, kind: str, config: dict[str, Any], metrics: dict[str, Any], tmp_path: Path
 ) -> None:
     finish(tmp_path, "train", train_config("soc", "XS", "cifar10", "2h"), train_metrics(0.5, 0.7, 1.0))
-    whole = train_config("aol", "XS", "cifar10", "1h") if kind == "train" else {}
-    figures = train_metrics(0.4, 0.6, 1.0) if kind == "train" else {}
-    odd = finish(tmp_path, kind, whole | config, {})
-    spoil(tmp_path / odd / "record.json", metrics=figures | metrics)
+    add_odd_record(tmp_path, 0, kind, config, metrics)
     study = read_study(tmp_path)
     assert [row.network.method for row in study.trained if row.accuracy == 0.7] == ["soc"]
     assert [row.reason for row in study.missing_results], "the odd record is listed"
@@ -147,9 +153,7 @@ def test_a_report_is_written_over_odd_records_of_all_kinds(tmp_path: Path) -> No
         '{"step": 1, "train_loss": 2.0}\n[1]\n{"step": "x", "train_loss": 1}\n\n{"step": 3, "train_loss": 1.5}\n'
     )
     for index, (_, kind, config, metrics) in enumerate(ODD):
-        whole = train_config("aol", "XS", "cifar10", "1h", seed=index) if kind == "train" else {"index": index}
-        figures = train_metrics(0.4, 0.6, 1.0) if kind == "train" else {}
-        spoil(tmp_path / finish(tmp_path, kind, whole | config, {}) / "record.json", metrics=figures | metrics)
+        add_odd_record(tmp_path, index, kind, config, metrics)
     machine = {"cpu": ["a"], "memory_bytes": "much", "gpus": [{"name": 3, "memory_bytes": None}, 7], "cores": {}}
     spoil(tmp_path / good / "record.json", machine=machine, versions={"torch": "v" * 10**6}, commit={"id": 5})
     with start_run(tmp_path, "train", train_config("cpl", "M", "cifar10", "20s")) as run:

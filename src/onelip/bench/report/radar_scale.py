@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from onelip.bench.published import published_epochs, published_results
@@ -90,9 +90,8 @@ def cost_metric(name: str, ratios: Mapping[NetworkSpec, float], baseline: str = 
     return RadarMetric(name, f"as {baseline} at the rim, each ring inwards is twice the cost", means, positions, "x")
 
 
-def _method_means(values: Mapping[NetworkSpec, float], mean: object) -> dict[str, float]:
+def _method_means(values: Mapping[NetworkSpec, float], mean: Callable[[list[float]], float]) -> dict[str, float]:
     """Mean of each method over the places (size, data set) that all methods share."""
-    assert callable(mean)
     places: dict[str, dict[tuple[str, str, str], float]] = {}
     for network, value in values.items():
         if network.method not in WITHOUT_GUARANTEE and network.kernel_size == 3:

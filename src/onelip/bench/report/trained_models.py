@@ -149,7 +149,7 @@ def by_dataset(models: Iterable[TrainedModel]) -> dict[str, list[TrainedModel]]:
 
 
 def longest_budget(models: Iterable[TrainedModel]) -> list[TrainedModel]:
-    """The tested models with 3 x 3 kernels, the paper's network and the longest budget of each data set: what figures and ranking compare.
+    """What figures and ranking compare: the tested models of the paper's network, 3 x 3 kernels, longest budget.
 
     A budget in epochs takes each model its own time: only its name says that two are alike. Where there are budgets
     of both kinds, those in time are compared.

@@ -111,11 +111,11 @@ def panels(count: int, height: float = 3.7, *, share: bool = True) -> tuple[Figu
     return figure, axes[:count]
 
 
-def line_look(style: MethodStyle, *, markers: bool = True) -> dict[str, Any]:
+def line_look(style: MethodStyle, *, markers: bool = True, **changes: Any) -> dict[str, Any]:
     """Colour, dashes and marker of a method's line."""
     dashes = (0, style.dashes) if style.dashes else "-"
     look = {"color": style.light, "linestyle": dashes, "markeredgewidth": 0}
-    return look | ({"marker": style.marker, "markersize": style.marker_size} if markers else {})
+    return look | ({"marker": style.marker, "markersize": style.marker_size} if markers else {}) | changes
 
 
 def horizontal_bars(

@@ -85,7 +85,7 @@ def _plot(axes: Axes, lines: dict[str, list[float]]) -> list[tuple[float, float,
         shown = [(x, y) for x, y in enumerate(values) if y > 0]  # a logarithmic axis has no place for 0
         if not shown:
             continue
-        (line,) = axes.plot(*zip(*shown, strict=True), **(line_look(style, markers=False) | {"linewidth": 1.5}))
+        (line,) = axes.plot(*zip(*shown, strict=True), **line_look(style, markers=False, linewidth=1.5))
         tell(line, f"{style.label}: from {shown[0][1]:.3g} to {shown[-1][1]:.3g}")
         ends.append((*shown[-1], style.label, style.light))
     axes.set_yscale("log", base=2)

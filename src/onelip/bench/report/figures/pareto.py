@@ -51,7 +51,7 @@ def _pareto(name: str, cost_name: str, axis: str, costs: _Costs, models: list[Tr
             axes.errorbar(
                 cost, 100 * share.mean, yerr=196 * share.error, ecolor=style.light, elinewidth=0.9, fmt="none"
             )
-        (mark,) = axes.plot(cost, 100 * share.mean, **(line_look(style) | {"linestyle": ""}))
+        (mark,) = axes.plot(cost, 100 * share.mean, **line_look(style, linestyle=""))
         tell(mark, f"{model.label}: {share} % certified, {three_digits(cost)} {axis}")
     axes.set_xscale("log")
     axes.margins(0.1)
