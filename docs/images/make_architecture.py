@@ -24,14 +24,14 @@ BENCH = [
     ("published", "the paper's figures"),
     ("runs", "specs, records, files, locks"),
 ]
-WIDTH, BOX_W, BOX_H, GAP = 940, 280, 58, 14
+WIDTH, BOX_W, BOX_H, GAP = 940, 280, 64, 12
 
 
 def box(x: float, y: float, name: str, words: str, room: str) -> str:
     """One module with a line or two about it."""
     lines = words.split("\n")
     texts = "".join(
-        f'<text x="{x + 12}" y="{y + 38 + 14 * i - (6 if len(lines) == 2 else 0)}" class="words">{line}</text>'
+        f'<text x="{x + 12}" y="{y + 38 + 15 * i}" class="words">{line}</text>'
         for i, line in enumerate(lines)
     )
     rect = f'<rect x="{x}" y="{y}" width="{BOX_W}" height="{BOX_H}" rx="6" class="{room}"/>'
