@@ -31,8 +31,7 @@ def box(x: float, y: float, name: str, words: str, room: str) -> str:
     """One module with a line or two about it."""
     lines = words.split("\n")
     texts = "".join(
-        f'<text x="{x + 12}" y="{y + 38 + 15 * i}" class="words">{line}</text>'
-        for i, line in enumerate(lines)
+        f'<text x="{x + 12}" y="{y + 38 + 15 * i}" class="words">{line}</text>' for i, line in enumerate(lines)
     )
     rect = f'<rect x="{x}" y="{y}" width="{BOX_W}" height="{BOX_H}" rx="6" class="{room}"/>'
     return f'{rect}<text x="{x + 12}" y="{y + 18}" class="name">{name}</text>{texts}'
