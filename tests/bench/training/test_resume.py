@@ -246,3 +246,9 @@ def test_the_average_is_restored(tmp_path: Path) -> None:
     for ours, theirs in zip(second.average.parameters(), first.average.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     assert not torch.equal(next(first.average.parameters()), next(first.model.parameters()))
+
+
+@pytest.mark.parametrize("odd", [b'{"st', b"[1]", b"7", b'{"step": "2"}', b"\xff\xfe", b"[" * 100_000, b"{}"])
+def test_a_log_is_read_up_to_its_first_odd_line(tmp_path: Path, odd: bytes) -> None:
+    (tmp_path / "log.jsonl").write_bytes(b'{"step": 1}\n' + odd + b'\n{"step": 3}\n')
+    assert read_log(tmp_path) == [{"step": 1}]

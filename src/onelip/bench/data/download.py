@@ -2,7 +2,8 @@
 
 The bytes go to `<name>.part`. A lost connection keeps it: the next attempt, in this process or a later one, asks
 for the rest with a Range header. A wrong checksum, a file that is too long, or a full disk deletes it. The final
-name appears only after the checksum agrees.
+name appears only after the checksum agrees. (pooch would be shorter, but begins a lost download of 170 MB anew, and
+has neither a limit of the size nor a way on to the next source.)
 """
 
 from __future__ import annotations

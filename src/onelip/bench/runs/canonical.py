@@ -59,8 +59,11 @@ def dump_json(value: Any, *, indent: int | None = 2, where: str = "value") -> st
 
 
 def parse_json(text: str) -> Any:
-    """The value that `dump_json` wrote; ValueError for text that is not strict JSON."""
-    return json.loads(text, parse_constant=_refuse_constant, object_hook=_decode_object)
+    """The value that `dump_json` wrote; ValueError for text that is not strict JSON, or nested beyond reason."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, object_hook=_decode_object)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
 def canonical_json(value: Any) -> str:

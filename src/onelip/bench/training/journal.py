@@ -15,16 +15,19 @@ LOG_FILE = "log.jsonl"
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The entries of a run's log; a last line that a kill cut short is left out."""
+    """The entries of a run's log up to the first line that is none: a kill may cut the last one short."""
     path = folder / LOG_FILE
-    if not path.exists():
+    if not path.is_file():
         return []
     entries = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_bytes().splitlines():
         try:
-            entries.append(parse_json(line))
+            entry = parse_json(line.decode("utf-8"))
         except ValueError:
             break
+        if not isinstance(entry, dict) or type(entry.get("step")) is not int:
+            break
+        entries.append(entry)
     return entries
 
 
