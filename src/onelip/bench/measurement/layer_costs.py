@@ -12,7 +12,6 @@ from onelip.bench.measurement.macs import count_layer
 from onelip.bench.measurement.meta_tensors import without_memory
 from onelip.errors import InvalidInputError
 from onelip.layers import create_conv
-from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spectral_conv import CheapestFormConv2d
 
 _BYTES_PER_NUMBER = 4
@@ -46,20 +45,20 @@ def count_layer_costs(method: str, shape: LayerShape, **options: object) -> Coun
         layer = create_conv(method, shape.c, shape.c, shape.k, **options)
         x = torch.rand(shape.b, shape.c, shape.s, shape.s, requires_grad=True)
         macs = count_layer(layer, x)
-        parameters, inputs = _kept_numbers(layer, x)
+        with LiveTensors() as live:  # numbers alive after each of the two transformations, beyond those before it
+            live.add([*layer.parameters(), *layer.buffers()])
+            transformed = layer.transform((shape.s, shape.s))
+            parameters = live.current
+            live.add([x])
+            before = live.current
+            y = layer.apply_to(x, transformed)
+            inputs = live.current - before
+            del y
     by_frequency = isinstance(layer, CheapestFormConv2d) and layer.acts_on_frequencies((shape.s, shape.s))
-    return CountedCosts(macs.input, inputs, macs.parameters, parameters, by_frequency)
-
-
-def _kept_numbers(layer: LipschitzConv2d, x: torch.Tensor) -> tuple[int, int]:
-    """Numbers alive after each of the two transformations, beyond those before it."""
-    with LiveTensors() as live:
-        live.add([*layer.parameters(), *layer.buffers()])
-        transformed = layer.transform((x.shape[-2], x.shape[-1]))
-        parameters = live.current
-        live.add([x])
-        before = live.current
-        y = layer.apply_to(x, transformed)
-        kept = live.current - before
-        del y
-    return parameters // _BYTES_PER_NUMBER, kept // _BYTES_PER_NUMBER
+    return CountedCosts(
+        input_macs=macs.input,
+        input_memory=inputs // _BYTES_PER_NUMBER,
+        parameter_macs=macs.parameters,
+        parameter_memory=parameters // _BYTES_PER_NUMBER,
+        by_frequency=by_frequency,
+    )
