@@ -39,6 +39,10 @@ def test_train_and_evaluate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     metrics = run.record.metrics
     _check_against_certificates(run.folder, metrics)
     assert metrics["test_lipschitz_bound"] <= 1 + 1e-4
+    curve = metrics["test_certified_curve"]
+    assert len(curve) == 86
+    assert curve[12::12][:3] == [metrics[f"test_certified_accuracy_{radius}"] for radius in (36, 72, 108)]
+    assert metrics["test_images"] > 0
     assert run_command(["evaluate", run.folder.name[:12], "--runs-dir", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == metrics
     before = (run.folder / "record.json").read_bytes()

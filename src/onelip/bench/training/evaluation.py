@@ -17,6 +17,9 @@ from onelip.protocol import RADII, RADIUS_NUMERATORS
 
 SplitName = Literal["test", "validation"]
 
+CURVE_POINTS = 86
+"""Certified accuracy is also recorded at the radii 0, 3/255, 6/255, ..., 255/255, among which are the paper's four."""
+
 
 def evaluate_run(
     folder: Path, split: SplitName = "test", *, device: str | None = None, progress: bool | None = None
@@ -24,7 +27,8 @@ def evaluate_run(
     """Certify the network of a finished run on a split and put the results into its record.
 
     The metrics are `<split>_accuracy`, `<split>_certified_accuracy_36` (72, 108, 255), with the proven bound
-    `<split>_lipschitz_bound`; infinity, and nothing certified, where no bound is known. Those of the validation
+    `<split>_lipschitz_bound`; infinity, and nothing certified, where no bound is known; `<split>_images`, how many
+    there were, and `<split>_certified_curve`, certified accuracy at `CURVE_POINTS` radii. Those of the validation
     split are called `proven_validation_...`, since training has put its estimates there.
     """
     record = read_record(folder)
@@ -55,4 +59,11 @@ def proven_metrics(model: nn.Module, split: DataSplit, prefix: str, progress: bo
     proven = certified_accuracy(model, evaluation_batches(split, 250), RADII, progress=progress)
     named = zip(RADIUS_NUMERATORS, RADII, strict=True)
     shares = {f"{prefix}_certified_accuracy_{name}": proven.certified[radius] for name, radius in named}
-    return {f"{prefix}_accuracy": proven.accuracy, **shares, f"{prefix}_lipschitz_bound": proven.lipschitz}
+    _, curve = proven.curve(CURVE_POINTS, RADII[-1])
+    return {
+        f"{prefix}_accuracy": proven.accuracy,
+        **shares,
+        f"{prefix}_lipschitz_bound": proven.lipschitz,
+        f"{prefix}_images": len(proven.radii),
+        f"{prefix}_certified_curve": curve.tolist(),
+    }
