@@ -148,7 +148,7 @@ def test_one_odd_record_is_listed_and_costs_nothing_else(
 
 def test_a_report_is_written_over_odd_records_of_all_kinds(tmp_path: Path) -> None:
     """Machine facts of the wrong type, odd lines of a log, long texts: shown or listed, never an end of the report."""
-    good = finish(tmp_path, "train", train_config("soc", "XS", "cifar10", "2h"), train_metrics(0.5, 0.7, 1.0))
+    good = finish(tmp_path, "train", train_config("soc", "M", "cifar10", "24h"), train_metrics(0.5, 0.7, 1.0))
     (tmp_path / good / "log.jsonl").write_text(
         '{"step": 1, "train_loss": 2.0}\n[1]\n{"step": "x", "train_loss": 1}\n\n{"step": 3, "train_loss": 1.5}\n'
     )
@@ -161,6 +161,7 @@ def test_a_report_is_written_over_odd_records_of_all_kinds(tmp_path: Path) -> No
     written = write_report(tmp_path, tmp_path / "out")
     page = written.page.read_text()
     assert written.unreadable >= 15
+    assert "in the paper: 66.3" in page, "SOC M of the paper lies over the same model of the study"
     assert "lines of log.jsonl were left out" in page
     assert "much" in page
     assert len(page) < 5_000_000

@@ -33,7 +33,8 @@ class PublishedOptions:
     """Show the results printed in the paper.
 
     "1-Lipschitz Layers Compared: Memory, Speed, and Certifiable Robustness" (Prach, Brau, Buttazzo, Lampert; CVPR
-    2024; arXiv 2311.16833). By default the 24 hour models with 3 x 3 kernels: accuracy and certified accuracy at radius 36/255.
+    2024; arXiv 2311.16833). By default the 24 hour models with 3 x 3 kernels: accuracy and certified accuracy at
+    radius 36/255.
     """
 
     table: Literal["results", "ranking", "epochs", "sota"] = "results"

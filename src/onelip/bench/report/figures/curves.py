@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from matplotlib.axes import Axes
 
@@ -12,6 +13,7 @@ from onelip.bench.report.figures.direct_labels import label_line_ends
 from onelip.bench.report.figures.drawing import INK, ReportFigure, line_look, panels, tell
 from onelip.bench.report.method_style import method_style, size_order
 from onelip.bench.report.report_table import duration
+from onelip.bench.report.result_tables import published_result
 from onelip.bench.report.trained_models import TrainedModel, by_dataset, longest_budget
 from onelip.protocol import RADIUS_NUMERATORS
 
@@ -68,17 +70,23 @@ def radius_figures(models: Sequence[TrainedModel]) -> list[ReportFigure]:
     figures = []
     for dataset, own in by_dataset(compared).items():
         lines: _Panels = defaultdict(dict)
+        printed: _Panels = defaultdict(dict)
         for model in own:
             points = [(255 * radius, 100 * share, None) for radius, share in model.curve]
             lines[model.network.size_name][model.network.method] = _Line(list(points))
+            if paper := published_result(model):
+                known = _Line([(0, paper.accuracy, None), (36, paper.certified_accuracy_36, None)])
+                printed[model.network.size_name][model.network.method] = known
 
         def radius_axis(axes: Axes) -> None:
             axes.set_xticks([0, *RADIUS_NUMERATORS])
             axes.set_xlim(0, RADIUS_NUMERATORS[-1])
 
         text = "Certified accuracy against the radius of the perturbation in the Euclidean norm, for images in [0, 1]"
+        text += "; hollow marks are the paper's" if printed else ""
         names = ("255 x radius (Euclidean norm)", "certified accuracy [%]")
-        figures.append(_draw(f"radii-{dataset}", "accuracy", f"Radius, {dataset}", text, lines, names, radius_axis))
+        title = f"Radius, {dataset}"
+        figures.append(_draw(f"radii-{dataset}", "accuracy", title, text, lines, names, radius_axis, printed))
     return figures
 
 
@@ -109,6 +117,7 @@ def _draw(
     lines: _Panels,
     axis_names: tuple[str, str],
     finish: Callable[[Axes], object],
+    printed: Mapping[str, Mapping[str, _Line]] = MappingProxyType({}),
 ) -> ReportFigure:
     sizes = sorted(lines, key=size_order)
     figure, grid = panels(len(sizes))
@@ -123,6 +132,11 @@ def _draw(
                 tell(mark, f"{style.label} {size}: {y:.1f}" + (f" ± {half:.1f} (95 %)" if half is not None else ""))
                 if half is not None:
                     axes.errorbar(x, y, yerr=half, ecolor=style.light, elinewidth=0.9, fmt="none")
+        for method, line in printed.get(size, {}).items():
+            style = method_style(method)
+            hollow = line_look(style, linestyle="", fillstyle="none", markeredgewidth=1.4)
+            for x, y, _ in line.points:
+                tell(axes.plot(x, y, **hollow, clip_on=False)[0], f"{style.label} {size} in the paper: {y:.1f}")
         axes.set_title(size, loc="left", color=INK)
         axes.set_xlabel(axis_names[0])
         axes.set_ylim(bottom=0)
