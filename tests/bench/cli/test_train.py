@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import pytest
 import tiny_data
-import torch
 
 from onelip.bench.cli import run as run_command
 from onelip.bench.data import normalise
 from onelip.bench.runs import NetworkSpec, load_records, start_run
 from onelip.bench.training.evaluation import evaluate_run
-from onelip.bench.training.step_time import StepTime
 from onelip.certification import certify
 from onelip.checkpoints import load_model
 from onelip.errors import InvalidInputError
@@ -100,8 +97,6 @@ def test_divergence_has_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["train", "--epochs", "1"], "method"),
         (["evaluate", "nothing", "--runs-dir", "/nowhere"], "no such folder of runs"),
         (["search", "--method", "aol", "--epochs", "1", "--trials", "0"], "trials must be 1 or more"),
-        (["budget", "--methods", "magic"], "there is no method"),
-        (["budget", "--budget", "x"], "not a duration"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -116,60 +111,3 @@ def test_evaluating_something_else(tmp_path: Path) -> None:
         run.update(status="finished")
     with pytest.raises(InvalidInputError, match="not a training run"):
         evaluate_run(run.folder)
-
-
-def test_step_times_add_up() -> None:
-    step = StepTime(fixed=0.5, per_image=0.01)
-    assert step.seconds(100) == 1.5
-    assert step.epochs(budget=300.0, batch_size=100, images=1050) == pytest.approx(20.0)
-
-
-def test_budget_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    times = {"XS": 0.1, "S": 0.4, "M": 1.6, "L": 6.4}
-    monkeypatch.setattr(
-        "onelip.bench.training.step_time.measure_step_time",
-        lambda config, device: StepTime(times[config.network.size], 0.0),
-    )
-    assert run_command(["budget", "--budget", "1h"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert all(len(line) <= 80 for line in lines)
-    (row,) = (line for line in lines if line.split()[:1] == ["lot"])
-    assert row.split()[1:] == ["185", "46", "12", "2.9"]  # 3600 s / (195 steps of 0.1 s), ...
-
-
-def test_budget_measures(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["budget", "--methods", "aol", "--sizes", "XS", "S", "--dataset", "tiny", "--limit", "0.001s", "--json"]
-    assert run_command(arguments) == 0
-    tree = json.loads(capsys.readouterr().out)
-    cell = tree["aol"]["XS"]
-    assert 0 < cell["seconds_per_step"] < 100
-    assert math.isclose(cell["epochs"], 7200 / cell["seconds_per_step"])  # 320 images: one step per epoch
-    assert tree["aol"]["S"] is None  # beyond the limit
-
-
-@pytest.mark.parametrize(("fixed", "per_image"), [(0.5, 0.01), (0.0, 0.02), (0.3, 0.0)])
-def test_step_time_is_a_line_through_two_batches(
-    monkeypatch: pytest.MonkeyPatch, fixed: float, per_image: float
-) -> None:
-    from tiny_data import run_spec
-
-    from onelip.bench.training import step_time
-
-    def clockwork(model: object, optimiser: object, config: object, batch: int, device: object) -> float:
-        return fixed + per_image * batch
-
-    monkeypatch.setattr(step_time, "_step_seconds", clockwork)
-    config = run_spec(method="aol", width=4, dataset="tiny", epochs=1)
-    step = step_time.measure_step_time(config, torch.device("cpu"))
-    assert step.seconds(256) == pytest.approx(fixed + 256 * per_image)
-
-
-def test_noise_never_makes_a_step_time_negative(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tiny_data import run_spec
-
-    from onelip.bench.training import step_time
-
-    monkeypatch.setattr(step_time, "_step_seconds", lambda *arguments: 1.0 if arguments[3] == 16 else 0.9)
-    config = run_spec(method="aol", width=4, dataset="tiny", epochs=1)
-    step = step_time.measure_step_time(config, torch.device("cpu"))
-    assert step.seconds(16) == step.seconds(256) == pytest.approx(1.0)

@@ -125,11 +125,9 @@ def test_resuming_anywhere_is_bit_identical(stop):
     before = stream()
     collect(before, stop)
     after = stream()
-    after.load_state_dict(before.state_dict())
+    after.seek(stop)
+    assert (after.epoch, after.batch) == (before.epoch, before.batch)
     assert equal(collect(after, 20 - stop), uninterrupted[stop:])
-    sought = stream()
-    sought.seek(stop)
-    assert sought.state_dict() == before.state_dict()
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
@@ -157,8 +155,6 @@ def test_bad_arguments(options, message):
 
 
 def test_bad_positions():
-    with pytest.raises(InvalidInputError, match="no batch 6 in epoch 0"):
-        stream().load_state_dict({"epoch": 0, "batch": 6})
     with pytest.raises(InvalidInputError, match="0 or more"):
         stream().seek(-1)
 

@@ -6,8 +6,7 @@ to the device once. Resuming needs the epoch and the batch number, nothing else,
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -75,27 +74,13 @@ class BatchStream:
         for number in range(self.batch, len(self)):
             # The position counts the batch as done before it is handed out: whoever saves it after the step
             # on this batch continues with the next one.
-            self._move_to(self.epoch * len(self) + number + 1)
+            self.epoch, self.batch = divmod(self.epoch * len(self) + number + 1, len(self))
             yield self._make(number, order, draws)
 
     def seek(self, step: int) -> None:
         """Go to the position after `step` batches from the very beginning."""
         if step < 0:
             raise InvalidInputError(f"step must be 0 or more, got {step}")
-        self._move_to(step)
-
-    def state_dict(self) -> dict[str, int]:
-        """The position: with the same constructor arguments it determines every batch that follows."""
-        return {"epoch": self.epoch, "batch": self.batch}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue at a saved position."""
-        epoch, batch = operator.index(state["epoch"]), operator.index(state["batch"])
-        if epoch < 0 or not 0 <= batch < len(self):
-            raise InvalidInputError(f"no batch {batch} in epoch {epoch}: there are {len(self)} batches per epoch")
-        self.epoch, self.batch = epoch, batch
-
-    def _move_to(self, step: int) -> None:
         self.epoch, self.batch = divmod(step, len(self))
 
     def _plan(self, epoch: int) -> tuple[Tensor, Tensor | None]:
