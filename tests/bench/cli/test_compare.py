@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_data
+from fake_jobs import InlineEngine
 from rich.console import Console
 
 from onelip.bench.cli import run as run_command
+from onelip.bench.cli.engine_options import EngineOptions
 from onelip.bench.study.job_base import JobState, JobStatus
 from onelip.bench.study.live_view import LiveView
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
 from onelip.bench.study.time_left import TimeLeft
+
+SMALL = ("compare", "--width", "4", "--datasets", "tiny", "--epochs", "1", "--batch-size", "32", "--measure", "none")
+SMALL = (*SMALL, "--device", "cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +31,7 @@ def _at_80_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", ["--sizes XS --batch-size 256", "--preset cpu", "--preset paper --kernel-sizes 3"]
+    "arguments", ["--sizes XS --batch-size 256", "--preset cpu --batch-size 256", "--preset paper --kernel-sizes 3"]
 )
 def test_the_plan_fits_80_columns_and_writes_nothing(
     arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -93,6 +99,78 @@ def test_folders_that_are_no_studies(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "study" / "study.json").write_text("{}")
     assert run_command(["compare"]) == 2
     assert "is not a plan of this version of onelip" in capsys.readouterr().err
+
+
+def test_options_to_jobs_to_records_to_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_data.install(monkeypatch.setattr)
+    monkeypatch.setattr(EngineOptions, "make_engine", lambda self, study, device: InlineEngine(study))
+    reported: list[Path] = []
+    monkeypatch.setattr("onelip.bench.cli.report.write_study_report", reported.append)
+    small = [*SMALL, "--out", "s"]
+    assert run_command([*small, "--methods", "aol"]) == 0
+    printed = capsys.readouterr()
+    assert "1 of 1 jobs are done" in printed.out
+    assert "[1/1] train aol" in printed.err
+    assert reported == [Path("s")]
+
+    # Again, without options: nothing is done a second time. More options add jobs.
+    assert run_command(["compare", "--out", "s", "--no-report"]) == 0
+    assert "[1/1]" not in capsys.readouterr().err
+    assert len(reported) == 1
+    assert run_command([*small, "--methods", "standard", "--no-report"]) == 0
+    assert run_command(["compare", "--out", "s", "--dry-run"]) == 0
+    assert "0 of 2 jobs to do" in capsys.readouterr().out
+
+    assert run_command(["jobs", "s", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(job["status"], len(job["attempts"])) for job in listed] == [("done", 1), ("done", 1)]
+    assert run_command(["jobs", "s", "--state", "failed", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert run_command(["jobs", "s"]) == 0
+    assert "train standard" in capsys.readouterr().out
+    assert run_command(["job", "s", listed[0]["name"]]) == 0
+    assert run_command(["job", "s", "nothing"]) == 2
+    assert run_command(["job", "nowhere", "nothing"]) == 2
+
+
+def test_interrupted_and_failed_studies_say_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_data.install(monkeypatch.setattr)
+    monkeypatch.setattr(EngineOptions, "make_engine", lambda self, study, device: InlineEngine(study))
+    for error, code, channel in ((KeyboardInterrupt(), 130, "err"), (RuntimeError("no memory"), 1, "out")):
+
+        def fail(*_: Any, error: BaseException = error) -> None:
+            raise error
+
+        monkeypatch.setattr("onelip.bench.training.session.Session.step", fail)
+        assert run_command([*SMALL, "--methods", "aol", "--no-report"]) == code
+        printed = capsys.readouterr()
+        assert "onelip compare --out study" in getattr(printed, channel)
+    assert "RuntimeError: no memory" in printed.out
+
+
+def test_a_simulated_study_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["compare", "--device", "cuda", "--engine", "simulate", "--nodes", "2"]) == 0
+    assert "16 simulated GPUs" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_study_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("onelip.bench.study.job_memory._training_bytes", lambda network, batch_size: 24 * 2**30)
+    assert run_command(["plan", "--preset", "cpu", "--gpus", "4", "--gpu", "rtx4090-24gb"]) == 0
+    printed = capsys.readouterr().out
+    hours = {line.split("  ")[0].strip(): line.split()[-2] for line in printed.splitlines() if "train" in line[:7]}
+    assert hours["train 30m"] == "4", "eight trainings of half an hour"
+    assert "4 x rtx4090-24gb" in printed
+    assert "25.0 of 24 GiB; 8 networks do not fit" in printed, "with the context of a process on a GPU"
+    assert list(tmp_path.iterdir()) == []
+    for bad in (["--gpu", "a100"], ["--gpus", "0"]):
+        assert run_command(["plan", *bad]) == 2
 
 
 def _view(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> tuple[LiveView, io.StringIO, list[float]]:
