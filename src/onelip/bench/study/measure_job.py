@@ -25,13 +25,9 @@ class MeasureJob(Job):
     """One quantity of one network. The record, and not the job, names the hardware: that of whoever does the job."""
 
     measurement: Measurement
+    device: str = "cpu"
 
     kind = "measure"
-
-    @property
-    def device(self) -> str:
-        """cpu or cuda; predictions are made on a CPU."""
-        return "cpu" if self.measurement.device == PREDICTED else self.measurement.device
 
     def make_name(self) -> str:
         """By the measurement and the code that is measured, so that a change of it makes a new job."""

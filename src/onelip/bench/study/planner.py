@@ -75,7 +75,8 @@ class _Planner:
         # On a CPU the prediction is the account of a real run to 1 %, without the time of one.
         device = PREDICTED if quantity == "memory" and self.options.device == "cpu" else self.options.device
         rounds = SHORT_ROUNDS if quantity == "time" and self.options.measure == "short" else None
-        return MeasureJob(Measurement(quantity, network, self.options.batch_size, device, rounds))
+        measurement = Measurement(quantity, network, self.options.batch_size, device, rounds)
+        return MeasureJob(measurement, "cpu" if measurement.device == PREDICTED else measurement.device)
 
     def _searches(self) -> Iterator[SearchJob]:
         if self.options.search_runs:

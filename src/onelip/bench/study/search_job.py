@@ -50,9 +50,13 @@ class SearchJob(Job):
             "trials": self.config.trials,
         }
 
-    @functools.cached_property
+    @property
     def needs(self) -> tuple[TrialJob, ...]:
         """The trials."""
+        return self._trials
+
+    @functools.cached_property
+    def _trials(self) -> tuple[TrialJob, ...]:
         return tuple(TrialJob(self.config, number, self.device) for number in range(self.config.trials))
 
     @property
