@@ -13,6 +13,7 @@ from onelip.certification import (
     UnknownLipschitzConstant,
     certified_accuracy,
     certify,
+    explain,
     lipschitz_bound,
     lipschitz_table,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "create",
     "create_conv",
     "create_linear",
+    "explain",
     "export_onnx",
     "export_torch",
     "fuse",

@@ -13,6 +13,7 @@ from onelip.certification.accuracy import DEFAULT_EPS, CertifiedAccuracy, certif
 from onelip.certification.bounds import LayerRow, lipschitz_bound, lipschitz_table
 from onelip.certification.certificates import Certificate, Certifier, certify
 from onelip.certification.errors import BrokenCertificateError, UnknownLipschitzConstant
+from onelip.certification.explain import ExplainedNode, Explanation, explain
 from onelip.certification.modules import Normalise, Residual
 
 __all__ = [
@@ -21,12 +22,15 @@ __all__ = [
     "Certificate",
     "CertifiedAccuracy",
     "Certifier",
+    "ExplainedNode",
+    "Explanation",
     "LayerRow",
     "Normalise",
     "Residual",
     "UnknownLipschitzConstant",
     "certified_accuracy",
     "certify",
+    "explain",
     "lipschitz_bound",
     "lipschitz_table",
 ]

@@ -8,6 +8,7 @@ layers themselves. Wrappers that only distribute or compile a model are taken of
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import torch
@@ -89,7 +90,9 @@ def _copied(model: nn.Module) -> nn.Module:
             if isinstance(value, Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
     try:
-        return copy.deepcopy(model, memo)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch's own, when exported programs are copied
+            return copy.deepcopy(model, memo)
     except (TypeError, RuntimeError, NotImplementedError) as error:
         raise InvalidInputError(f"the model cannot be copied, which certificates need: {error}") from error
 

@@ -43,7 +43,7 @@ def find_linear_head(graph: Graph) -> LinearHead | None:
     node = graph.output
     while node.fact(Scores) is None:
         movable = node.fact(Moved) is not None or (node.fact(Scaled) is not None and len(node.fact(Scaled).factor))
-        if len(node.inputs) != 1 or not movable or len(node.inputs[0].shape) != 1:
+        if len(node.inputs) != 1 or not movable:
             return None
         later.append(node)
         node = node.inputs[0]
@@ -58,7 +58,7 @@ def _with_steps(node: Node, later: list[Node]) -> LinearHead | None:
         moved, scaled = step.fact(Moved), step.fact(Scaled)
         if moved is not None:
             index = moved.indices(0)
-            if bool((index < 0).any()) or len(step.shape) != 1:
+            if bool((index < 0).any()):
                 return None
             rows, magnitudes = rows[index], magnitudes[index]
         elif scaled is not None:

@@ -50,12 +50,18 @@ def alternatives(inputs: Sequence[tuple[Node, float]]) -> Iterator[tuple[dict[No
         _add(weights, node, torch.full((_entries(node),), coefficient**2, dtype=torch.float64))
     exact = True
     for _ in range(_STEPS):
-        yield {node: float(weight.amax()) * (1 + 2.0**-50) for node, weight in weights.items()}, exact
+        yield {node: _largest(weight) for node, weight in weights.items()}, exact
         latest = max((node for node in weights if _is_open(node)), key=lambda node: node.index, default=None)
         if latest is None or (len(weights) == 1 and latest.fact(Moved) is None):
             return
         exact = exact and latest.rounds_nothing
         _replace(weights, latest)
+
+
+def _largest(weight: Tensor) -> float:
+    """Rounded upwards; integers are exact."""
+    found = float(weight.amax())
+    return found if found.is_integer() else found * (1 + 2.0**-50)
 
 
 def _entries(node: Node) -> int:
@@ -82,7 +88,8 @@ def _replace(weights: Weights, node: Node) -> None:
             _add(weights, source, collected.index_add_(0, index[kept], weight[kept]))
         return
     if node.fact(Extremum) is None:
-        _add(weights, node.inputs[0], weight * node.coefficients[0] ** 2 * (1 + 2.0**-50))
+        square = node.coefficients[0] ** 2
+        _add(weights, node.inputs[0], weight if square == 1 else weight * square * (1 + 2.0**-50))
         return
     partner = next((other for other in weights if _are_partners(node, other)), None)
     if partner is not None:

@@ -134,6 +134,28 @@ class Traced:
         return lambda *args, **kwargs: self.tracer.call(method, (self, *args), kwargs)
 
 
+class Comparison:
+    """Which of two values is the larger, entry by entry: of use only to choose between these two values."""
+
+    def __init__(self, first: Traced, second: Any, greater: bool) -> None:
+        self.first, self.second, self.greater = first, second, greater
+        self.nodes = first.node, second.node if isinstance(second, Traced) else None
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Only a choice between the values that were compared is known."""
+        found = next(value for value in (*args, *(kwargs or {}).values()) if isinstance(value, Comparison))
+        return found.first.tracer.call(function, tuple(args), dict(kwargs or {}))
+
+    def __bool__(self) -> bool:
+        return bool(self.first)
+
+    def __getattr__(self, name: str) -> Any:
+        raise self.first.tracer.refused(
+            "a comparison", "a comparison of values jumps; use torch.maximum, clamp or relu"
+        )
+
+
 def _operator(name: str) -> Callable[..., Any]:
     method = getattr(torch.Tensor, name)
 

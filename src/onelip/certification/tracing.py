@@ -38,7 +38,7 @@ from onelip.certification.graph import (
 )
 from onelip.certification.joint import joint_lipschitz
 from onelip.certification.leaves import Leaf, Proofs
-from onelip.certification.operations import find_operation, refusal
+from onelip.certification.operations import find_operation, module_refusal, refusal
 from onelip.certification.traced import Traced, all_traced
 from onelip.linalg.layer_bound import LayerBound, Rounding
 from onelip.linalg.proven import gamma
@@ -163,6 +163,9 @@ class Tracer:
         leaf = self.proofs.leaf(module) if isinstance(handle, Traced) and not _has_hooks(module) else None
         self._modules.append(module)
         try:
+            reason = module_refusal(module)
+            if reason is not None:
+                raise self.refused(type(module).__name__, reason)
             if leaf is None:
                 return _TRUE_CALL(module, *arguments, **keywords)
             assert isinstance(handle, Traced)

@@ -34,6 +34,8 @@ class CheckOptions:
     """Excess of a bound over 1 that is put down to float32 weights."""
     all_layers: bool = False
     """Show layers without parameters too."""
+    explain: bool = False
+    """Also print the graph: every call, its constant, how much it rounds, and what makes the product large."""
     figure: Path | None = None
     """Write the figures to this file (png, pdf or svg)."""
     json: bool = False
@@ -57,6 +59,10 @@ class CheckOptions:
             print(json.dumps({"layers": found.as_records(), "failures": failures}, indent=2))
         else:
             _print(found, failures, self.all_layers)
+            if self.explain:
+                from onelip.certification import explain
+
+                print(explain(model, tuple(x.shape[1:])))
         return 1 if failures else 0
 
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 # Importing these registers the operations that they know.
 from onelip.certification.operations import arithmetic, elementwise, movement, pooling, products, reductions
-from onelip.certification.operations.refused import refusal
+from onelip.certification.operations.refused import module_refusal, refusal
 from onelip.certification.operations.registered import find_operation
 
-__all__ = ["arithmetic", "elementwise", "find_operation", "movement", "pooling", "products", "reductions", "refusal"]
+__all__ = [
+    "arithmetic",
+    "elementwise",
+    "find_operation",
+    "module_refusal",
+    "movement",
+    "pooling",
+    "products",
+    "reductions",
+    "refusal",
+]

@@ -14,7 +14,7 @@ from torch import Tensor
 from onelip.certification.graph import Entrywise, Extremum, Scaled, exactly
 from onelip.certification.operations.elementwise import clamp
 from onelip.certification.operations.registered import Call, entries, in_place_operator, operation
-from onelip.certification.traced import Traced
+from onelip.certification.traced import Comparison, Traced
 from onelip.linalg.layer_bound import Arithmetic, Rounding, RoundingError
 from onelip.linalg.proven import SAFETY
 
@@ -188,6 +188,36 @@ def maximum(call: Call, input: Any, other: Any) -> Traced:
 def minimum(call: Call, input: Any, other: Any) -> Traced:
     """The smaller of two values."""
     return _extremum(call, input, other, "min")
+
+
+def _compared(call: Call, first: Any, second: Any, greater: bool) -> Comparison:
+    if not isinstance(first, Traced):
+        return _compared(call, second, first, not greater)
+    return Comparison(first, second, greater)
+
+
+@operation("ge", "gt", "greater", "greater_equal", "__ge__", "__gt__")
+def greater(call: Call, input: Any, other: Any) -> Comparison:
+    """Which entries are larger. Where they are equal, a choice between them makes no difference."""
+    return _compared(call, input, other, True)
+
+
+@operation("le", "lt", "less", "less_equal", "__le__", "__lt__")
+def less(call: Call, input: Any, other: Any) -> Comparison:
+    """Which entries are smaller."""
+    return _compared(call, input, other, False)
+
+
+@operation("where")
+def where(call: Call, condition: Any, input: Any = None, other: Any = None) -> Traced:
+    """Of two values the larger or the smaller, as `where(a >= b, a, b)`; any other choice jumps."""
+    chosen = tuple(value.node if isinstance(value, Traced) else None for value in (input, other))
+    if not isinstance(condition, Comparison) or None in chosen or set(chosen) != set(condition.nodes):
+        raise call.refused(
+            "a choice by a condition on values jumps in general; use torch.maximum, torch.minimum or clamp"
+        )
+    largest = condition.greater == (chosen[0] is condition.nodes[0])
+    return _extremum(call, input, other, "max" if largest else "min")
 
 
 @operation("lerp")

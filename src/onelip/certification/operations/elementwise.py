@@ -39,7 +39,7 @@ _FIXED: dict[str, tuple[float, float]] = {
     "expit": (0.25, 0.5),
     "logsigmoid": (1.0, 0.6932),
     "log_sigmoid": (1.0, 0.6932),
-    "hardsigmoid": (1.0 / 6.0 * SAFETY, 0.5),
+    "hardsigmoid": (0.1666668, 0.5),
     "silu": (1.09984, 0.0),
     "mish": (1.08850, 0.0),
     "hardswish": (1.5, 0.0),

@@ -344,6 +344,12 @@ def unfold(call: Call, input: Traced, kernel_size: Any, dilation: Any = 1, paddi
     return _by(call, input, lambda t: F.unfold(t, kernel_size, dilation, padding, stride), copies=True)
 
 
+@operation("sym_size", "sym_numel")
+def sym_size(call: Call, input: Traced, dim: int | None = None) -> int:
+    """A number that an exported program asks for."""
+    return input.numel() if dim is None else input.shape[dim]
+
+
 @operation("t", "adjoint")
 def t(call: Call, input: Traced) -> Traced:
     """A transposition of matrices; of two dimensions it would move the batch."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import nn
+
 _NORMALISING = "divides by a deviation that depends on the input and has no Lipschitz constant; use onelip.layers.{}"
 _PRODUCT = "multiplies values that depend on the input, which has no Lipschitz constant"
 _JUMPS = "jumps, so that it has no Lipschitz constant"
@@ -45,7 +47,16 @@ _REASONS: dict[str, str] = {
     "var": "a variance has no Lipschitz constant; use torch.linalg.vector_norm",
     "mul": f"it {_PRODUCT}",
 }
+_MODULES = {
+    "MultiheadAttention": f"attention {_PRODUCT}; mix positions by a onelip layer",
+    "Bilinear": f"a bilinear map {_PRODUCT}",
+}
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "invert", "isnan", "isinf")
+
+
+def module_refusal(module: nn.Module) -> str | None:
+    """Why a module of torch's is refused before it is looked into, if it is."""
+    return _MODULES.get(type(module).__name__) if type(module).__module__.startswith("torch.") else None
 
 
 def refusal(name: str, kind: str) -> str:

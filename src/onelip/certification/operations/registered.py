@@ -99,7 +99,7 @@ def _exported(function: Any) -> Operation | None:
 
 def in_place_operator(name: str, handler: Handler) -> None:
     """Register an operator such as `+=`."""
-    _OPERATIONS[getattr(torch.Tensor, name)] = Operation(name.strip("_"), handler, True)
+    _OPERATIONS[getattr(torch.Tensor, name)] = Operation(name.strip("_").removeprefix("i"), handler, True)
 
 
 class Call:

@@ -1,0 +1,77 @@
+"""The graph of a model as a table: what each call does to distances and how much it rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from onelip.certification.bounds import trace
+from onelip.certification.graph import Node, Shape
+from onelip.linalg.layer_bound import FLOAT32
+
+_SHOWN = 3
+"""How many of the largest factors are named."""
+
+
+@dataclass(frozen=True)
+class ExplainedNode:
+    """One call of a model.
+
+    `constant` is its own Lipschitz constant, `from_input` that of everything up to it, `rounding` how much it rounds in
+    float32, relative to the norm of its input (None where that is not declared), `line` the line of the user's code.
+    """
+
+    path: str
+    operation: str
+    line: str
+    shape: Shape
+    constant: float
+    from_input: float
+    rounding: float | None
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All calls in order, which prints as a table, and the proven Lipschitz constant of the model."""
+
+    nodes: tuple[ExplainedNode, ...]
+    lipschitz: float
+
+    def expanding(self) -> tuple[ExplainedNode, ...]:
+        """The calls with a constant above 1, the largest first: these make the product large."""
+        above = (node for node in self.nodes if node.constant > 1 + 1e-6)
+        return tuple(sorted(above, key=lambda node: -node.constant))
+
+    def __str__(self) -> str:
+        width = max([len(node.path) for node in self.nodes] + [4])
+        wide = max([len(node.operation) for node in self.nodes] + [9])
+        lines = [f"{'node':<{width}}  {'operation':<{wide}}  {'output':>12}  constant  from input  float32"]
+        for node in self.nodes:
+            shape = "x".join(map(str, node.shape)) or "1"
+            rounding = "assumed 0" if node.rounding is None else f"{node.rounding:.1e}" if node.rounding else "exact"
+            lines.append(
+                f"{node.path:<{width}}  {node.operation:<{wide}}  {shape:>12}  {node.constant:>8.4g}  "
+                f"{node.from_input:>10.5g}  {rounding:>7}"
+            )
+        lines.append(f"proven Lipschitz constant: {self.lipschitz:.8g}")
+        largest = [f"{node.path} ({node.operation}, {node.constant:.4g})" for node in self.expanding()[:_SHOWN]]
+        if largest:
+            lines.append(f"what makes it large: {', '.join(largest)}")
+        return "\n".join(lines)
+
+
+def explain(model: nn.Module, input_shape: Sequence[int] | None = None) -> Explanation:
+    """The graph of a model in evaluation mode, node by node; `print(onelip.explain(model, (3, 32, 32)))`."""
+    graph = trace(model, input_shape)
+    nodes = tuple(_explained(node) for node in graph.used() if node.inputs)
+    return Explanation(nodes, graph.output.lipschitz)
+
+
+def _explained(node: Node) -> ExplainedNode:
+    rounding = None if node.rounding is None else node.rounding(FLOAT32).slope * max(node.weighted, default=1.0)
+    names = tuple(source.place.path for source in node.inputs)
+    place = node.place
+    return ExplainedNode(place.path, place.kind, place.line, node.shape, node.constant, node.lipschitz, rounding, names)
