@@ -153,7 +153,7 @@ OPERATIONS: list[Callable[[Tensor, Tensor, float], Tensor]] = [
     lambda a, b, c: a.permute(0, 1, 3, 2),
     lambda a, b, c: torch.nn.functional.pad(a[:, :, 1:], (0, 0, 0, 1)),
     lambda a, b, c: torch.nn.functional.avg_pool2d(a, 2).repeat_interleave(2, 2).repeat_interleave(2, 3) + b,
-    lambda a, b, c: torch.stack([a, b], dim=0).sum(0),
+    lambda a, b, c: torch.stack([a, b], dim=2).sum(2),
     lambda a, b, c: torch.clamp(a, -1, 1) + c,
     lambda a, b, c: torch.nn.functional.max_pool2d(a, 2, 1, 1)[:, :, :4, :4],
 ]
