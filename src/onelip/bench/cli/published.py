@@ -37,9 +37,10 @@ class PublishedOptions:
     radius 36/255.
     """
 
-    table: Literal["results", "ranking", "epochs", "sota"] = "results"
+    table: Literal["results", "ranking", "epochs", "sota", "curves"] = "results"
     """results: one line per model. ranking: the paper's score of each method over the chosen results (first
-    place counts three times, top 3 twice, top 10 once). epochs: epochs in two hours. sota: the literature."""
+    place counts three times, top 3 twice, top 10 once). epochs: epochs in two hours. sota: the literature. curves:
+    epoch by epoch, 24 h runs on CIFAR-10 at XS, S and M."""
     dataset: tuple[str, ...] = ()
     """Only these data sets: cifar10, cifar100, tiny-imagenet (epochs: cifar, tiny-imagenet)."""
     method: tuple[str, ...] = ()
@@ -77,6 +78,8 @@ class PublishedOptions:
             return self._selected(published.published_epochs(), ("dataset", "method", "size"))
         if self.table == "sota":
             return self._selected(published.published_state_of_the_art(), ("method",))
+        if self.table == "curves":
+            return self._selected(published.published_curves(), ("method", "size"))
         filters = ("dataset", "method", "size", "kernel_size", "hours")
         if self.table == "results":
             return self._selected(published.published_results(), filters)
@@ -110,6 +113,7 @@ class PublishedOptions:
             "results": "Published results (certified accuracy at radius 36/255)",
             "ranking": f"Published results ranked by certified accuracy ({choice})",
             "epochs": "Published epochs in a budget of 2 h",
+            "curves": "Published runs of 24 h on CIFAR-10, from the paper's logs",
             "sota": "CIFAR-10 in the literature (certified accuracy in %, radius in 1/255)",
         }[self.table]
 

@@ -6,6 +6,7 @@ touch the global random state, and treats every image of a batch differently wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -29,12 +30,16 @@ class Augmentation(Protocol):
 
 
 class CropFlip:
-    """Pad by 4 black pixels on each side, cut out the original size at a random place, flip half of the images."""
+    """Pad by 4 pixels on each side, cut out the original size at a random place, flip half of the images.
 
-    def __init__(self, padding: int = 4) -> None:
+    The border has the colour `fill`, by default black. The comparison paper pads images from which the mean is
+    subtracted already, with zeros: its border has the mean colour of the training set.
+    """
+
+    def __init__(self, padding: int = 4, fill: Sequence[int] = (0,)) -> None:
         if padding < 0:
             raise InvalidInputError(f"padding must be 0 or more, got {padding}")
-        self.padding = padding
+        self.padding, self.fill = padding, tuple(fill)
 
     def draw(self, count: int, generator: Generator) -> Tensor:
         """Columns: row offset, column offset, flip."""
@@ -50,19 +55,23 @@ class CropFlip:
         columns = left[:, None] + torch.where(flip.bool()[:, None], width - 1 - columns, columns)
         # One gather for crop and flip, with the place of each pixel in the padded image as its index.
         places = rows[:, :, None] * (width + 2 * self.padding) + columns[:, None, :]
-        padded = F.pad(images, [self.padding] * 4).flatten(2)
+        fill = torch.tensor(self.fill, dtype=images.dtype, device=images.device)
+        padded = F.pad(images - fill[:, None, None], [self.padding] * 4).add_(fill[:, None, None]).flatten(2)
         return padded.gather(2, places.flatten(1)[:, None].expand(-1, channels, -1)).view(
             count, channels, height, width
         )
 
 
-def make_augmentation(name: AugmentationName) -> Augmentation | None:
-    """The augmentation of that name: none, crop-flip (CIFAR in the paper) or randaugment (Tiny ImageNet)."""
+def make_augmentation(name: AugmentationName, mean: Sequence[float] = (0.0,)) -> Augmentation | None:
+    """The augmentation of that name: none, crop-flip (CIFAR in the paper) or randaugment (Tiny ImageNet).
+
+    `mean` is the mean colour of the images in [0, 1], which the borders of crop-flip get.
+    """
     match name:
         case "none":
             return None
         case "crop-flip":
-            return CropFlip()
+            return CropFlip(fill=[round(255 * value) for value in mean])
         case "randaugment":
             from onelip.bench.data.rand_augment import RandAugment  # kornia is an optional dependency
 

@@ -1,24 +1,30 @@
 """Results that the paper printed, as package data: to compare with, never to stand in for a measurement."""
 
 from onelip.bench.published.tables import (
+    PublishedEpoch,
     PublishedEpochs,
     PublishedModel,
     PublishedResult,
     PublishedRow,
+    published_curves,
     published_epochs,
     published_ranking,
+    published_rates,
     published_results,
     published_state_of_the_art,
     to_frame,
 )
 
 __all__ = [
+    "PublishedEpoch",
     "PublishedEpochs",
     "PublishedModel",
     "PublishedResult",
     "PublishedRow",
+    "published_curves",
     "published_epochs",
     "published_ranking",
+    "published_rates",
     "published_results",
     "published_state_of_the_art",
     "to_frame",

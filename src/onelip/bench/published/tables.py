@@ -53,6 +53,30 @@ class PublishedResult(PublishedRow):
 
 
 @dataclass(frozen=True)
+class PublishedEpoch(PublishedRow):
+    """One epoch of one of the paper's 24-hour runs on CIFAR-10, from the logs in its public repository.
+
+    Loss and accuracies are those that the run logged after the epoch, as fractions; images per second are those of
+    its GPU. `epochs` is the length of the run, whose schedule moves once per epoch.
+    """
+
+    size: str
+    epochs: int
+    lr: float
+    weight_decay: float
+    epoch: int
+    train_loss: float
+    train_accuracy: float
+    test_accuracy: float
+    certified_36: float
+    certified_72: float
+    certified_108: float
+    certified_255: float
+    train_images_per_second: float
+    test_images_per_second: float
+
+
+@dataclass(frozen=True)
 class PublishedEpochs(PublishedRow):
     """Epochs that fit in two hours of training on the paper's GPU; "cifar" stands for both CIFAR sets."""
 
@@ -81,6 +105,21 @@ _Row = TypeVar("_Row", bound=PublishedRow)
 def published_results() -> tuple[PublishedResult, ...]:
     """All trained models of the paper: three data sets, four sizes, 2, 10 and 24 hours."""
     return _read("results.csv", PublishedResult)
+
+
+@functools.cache
+def published_curves() -> tuple[PublishedEpoch, ...]:
+    """About fifty epochs, most of them early ones, of 21 runs: seven methods at XS, S and M."""
+    return _read("curves.csv", PublishedEpoch)
+
+
+@functools.cache
+def published_rates(dataset: str, kernel_size: int, method: str, size: str | None) -> dict[str, float] | None:
+    """`lr` and `weight_decay` that the paper's search chose; None where it trained no such network."""
+    for row in published_results():
+        if (row.dataset, row.kernel_size, row.key, row.size) == (dataset, kernel_size, method, size):
+            return {"lr": row.learning_rate, "weight_decay": row.weight_decay}
+    return None
 
 
 @functools.cache

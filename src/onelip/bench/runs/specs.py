@@ -7,12 +7,16 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from onelip.bench.published import published_rates
 from onelip.bench.runs.durations import format_duration, parse_duration
 from onelip.bench.runs.recipes import PAPER_FROM_SECONDS, RECIPES, Recipe
 from onelip.errors import InvalidInputError
-from onelip.layers import get_method
+from onelip.layers import MethodInfo, get_method
 from onelip.models.config import ConvNetConfig
 from onelip.protocol import DATA_SETS, REFERENCE, SIZES, AugmentationName, DatasetInfo
+
+USUAL_WEIGHT_DECAY = 3e-5
+"""The middle of the range that the paper searches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +38,8 @@ class NetworkSpec:
     """Odd side of the kernels."""
     activation: str = "maxmin"
     """maxmin, groupsort4, householder or abs."""
-    padding_mode: str = "circular"
-    """circular or zeros."""
+    padding_mode: str = "auto"
+    """circular or zeros; auto is circular, or that of the published setting."""
     init: str = "auto"
     """Starting values of the layers; auto is each method's own choice."""
     model: str = "convnet"
@@ -59,7 +63,7 @@ class NetworkSpec:
     def label(self) -> str:
         """In words, for people: `bcop XS cifar10`, with what is not as usual: the kernel, the model, ..."""
         kernel = "" if self.kernel_size == 3 else f"{self.kernel_size}x{self.kernel_size}"
-        usual = {"activation": "maxmin", "padding_mode": "circular", "init": "auto", "model": "convnet"}
+        usual = {"activation": "maxmin", "padding_mode": "auto", "init": "auto", "model": "convnet"}
         unusual = (getattr(self, name) for name, value in usual.items() if getattr(self, name) != value)
         return " ".join(filter(None, (self.method, self.size_name, self.dataset, kernel, *unusual)))
 
@@ -72,7 +76,11 @@ class NetworkSpec:
 
     @property
     def config(self) -> ConvNetConfig:
-        """What the network is built from; the reference has the limits of the network with plain convolutions."""
+        """What the network is built from, in onelip's own setting."""
+        return self.configured("own")
+
+    def configured(self, setting: str) -> ConvNetConfig:
+        """The same in a setting; the reference has the limits of the network with plain convolutions."""
         if self.model != "convnet":
             raise InvalidInputError(f"unknown model {self.model!r}; known: convnet")
         data = self.data
@@ -87,6 +95,7 @@ class NetworkSpec:
             activation=self.activation,
             padding_mode=self.padding_mode,
             init=self.init,
+            setting=setting,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -109,12 +118,17 @@ class RunSpec:
     recipe: Literal["auto", "paper", "short"] = "auto"
     """Defaults of batch size, learning rate, optimiser and temperature: the paper's, or short for a few hundred steps.
     auto is short for budgets below 1h, else paper."""
+    setting: Literal["auto", "own", "published"] = "auto"
+    """Starts, padding and layer arguments: onelip's own, or those of the comparison paper's code. auto is published
+    for the recipe paper, where the paper has the method, else own."""
     batch_size: int | None = None
     """Images per step, over all processes; by default that of the recipe (256; short: 64)."""
     lr: float | None = None
-    """Highest learning rate of the schedule; by default that of the method for the recipe (short: 0.002 for most)."""
-    weight_decay: float = 3e-5
-    """Weight decay; the default is the middle of the range that the paper searches."""
+    """Highest learning rate of the schedule; by default the paper's for this network (short: 0.002 for most)."""
+    weight_decay: float | None = None
+    """Weight decay; by default the paper's for network and data set, else 3e-5, the middle of its range."""
+    schedule_epochs: int | None = None
+    """Epochs that the schedule spans, moving once per epoch as in the published runs; the run ends after --epochs."""
     optimizer: str | None = None
     """An optimiser of torch by its name: sgd, adamw, nadam, ...; by default that of the recipe (sgd; short: adam)."""
     momentum: float = 0.9
@@ -143,7 +157,6 @@ class RunSpec:
     def __post_init__(self) -> None:
         method = get_method(self.network.method)
         self._set("network", dataclasses.replace(self.network, method=method.key))
-        _ = self.network.config  # refuses what no network can be built from
         if (self.budget is None) == (self.epochs is None):
             raise InvalidInputError("give either --budget (such as 5m) or --epochs, and not both")
         if self.budget is not None:
@@ -153,13 +166,26 @@ class RunSpec:
             self._set("recipe", "short" if is_short else "paper")
         if self.recipe not in RECIPES:
             raise InvalidInputError(f"unknown recipe {self.recipe!r}; known: auto, {', '.join(RECIPES)}")
-        lr = method.learning_rate if self.recipe == "paper" else method.short_learning_rate
-        defaults = asdict(RECIPES[self.recipe]) | {"lr": lr, "augmentation": self.network.data.augmentation}
+        if self.setting == "auto":
+            has_published = self.recipe == "paper" and method.setting is not None
+            self._set("setting", "published" if has_published else "own")
+        _ = self.network_config  # refuses what no network can be built from
+        defaults = asdict(RECIPES[self.recipe]) | self._rates(method)
+        defaults["augmentation"] = self.network.data.augmentation
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 self._set(name, value)
         self._set("optimizer", self.settings.optimizer.lower())
         self._check_numbers()
+
+    def _rates(self, method: MethodInfo) -> dict[str, float]:
+        """Learning rate and weight decay, where they are not given."""
+        if self.recipe == "short":
+            return {"lr": method.short_learning_rate, "weight_decay": USUAL_WEIGHT_DECAY}
+        network = self.network
+        dataset = network.dataset.removesuffix("-mini")
+        rates = published_rates(dataset, network.kernel_size, method.key, network.size)
+        return {"lr": method.learning_rate, "weight_decay": USUAL_WEIGHT_DECAY} if rates is None else rates
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -168,7 +194,8 @@ class RunSpec:
         rules = {
             "epochs": (self.epochs is None or self.epochs >= 1, "1 or more"),
             "lr": (0 < self.settings.lr < math.inf, "above 0"),
-            "weight_decay": (0 <= self.weight_decay < math.inf, "0 or more"),
+            "weight_decay": (0 <= self.settings.weight_decay < math.inf, "0 or more"),
+            "schedule_epochs": (self._schedule_is_long_enough(), "at least the number of epochs, which must be given"),
             "momentum": (0 <= self.momentum < 1, "in [0, 1)"),
             "ema_decay": (self.ema_decay is None or 0 < self.ema_decay < 1, "in (0, 1)"),
             "batch_size": (self.settings.batch_size >= 1, "1 or more"),
@@ -178,6 +205,14 @@ class RunSpec:
             if not good:
                 raise InvalidInputError(f"{name} must be {allowed}, got {getattr(self, name)}")
 
+    def _schedule_is_long_enough(self) -> bool:
+        return self.schedule_epochs is None or (self.epochs is not None and self.schedule_epochs >= self.epochs)
+
+    @property
+    def network_config(self) -> ConvNetConfig:
+        """What the network is built from, in the setting of this run."""
+        return self.network.configured("published" if self.setting == "published" else "own")
+
     @property
     def settings(self) -> Settings:
         """What recipe and options come to, all known by now."""
@@ -186,7 +221,10 @@ class RunSpec:
         assert self.temperature is not None
         assert self.lr is not None
         assert self.augmentation is not None
-        return Settings(self.optimizer, self.batch_size, self.temperature, self.lr, self.augmentation)
+        assert self.weight_decay is not None
+        return Settings(
+            self.optimizer, self.batch_size, self.temperature, self.lr, self.weight_decay, self.augmentation
+        )
 
     @property
     def budget_seconds(self) -> float | None:
@@ -204,4 +242,5 @@ class Settings(Recipe):
     """The options of a `RunSpec` that have no fixed default, as they are used."""
 
     lr: float
+    weight_decay: float
     augmentation: AugmentationName

@@ -23,7 +23,7 @@ from onelip.bench.runs.resume_file import CHECKPOINT_FILE
 from onelip.bench.training.distributed import Ranks, joined_ranks
 from onelip.bench.training.journal import Journal
 from onelip.bench.training.optimisers import find_optimiser
-from onelip.bench.training.plans import Plan, StepPlan, TimePlan
+from onelip.bench.training.plans import EpochPlan, Plan, StepPlan, TimePlan
 from onelip.bench.training.progress_bar import ProgressDisplay
 from onelip.bench.training.trainer import DivergedError, StopTraining, Trainer
 from onelip.checkpoints import load_model, save_model
@@ -144,7 +144,10 @@ class _Training:
         seconds = self.config.budget_seconds
         if seconds is not None:
             return TimePlan(seconds, self.clock)
-        return StepPlan((self.config.epochs or 0) * len(self.trainer.stream))
+        epochs, steps = self.config.epochs or 0, len(self.trainer.stream)
+        if self.config.schedule_epochs is not None:
+            return EpochPlan(epochs, steps, self.config.schedule_epochs)
+        return StepPlan(epochs * steps)
 
     def run_to_end(self) -> None:
         """Train until the plan is done, and set the final status of the record."""

@@ -92,6 +92,29 @@ class StepPlan:
         self.steps = int(state["steps"])
 
 
+class EpochPlan(StepPlan):
+    """The first epochs of a schedule that moves once per epoch: epoch e of N is trained at the fraction e / (N - 1).
+
+    The comparison paper's runs do so: their first epoch is trained at the lowest learning rate throughout.
+    """
+
+    def __init__(self, epochs: int, steps_per_epoch: int, schedule_epochs: int) -> None:
+        super().__init__(epochs * steps_per_epoch)
+        self._last_step, self._steps_per_epoch = self.planned_steps, steps_per_epoch
+        self.planned_steps = schedule_epochs
+
+    @property
+    def fraction(self) -> float:
+        """That of the current epoch."""
+        epoch = min(self.steps, self._last_step - 1) // self._steps_per_epoch
+        return epoch / (self.planned_steps - 1) if self.planned_steps > 1 else 1.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the epochs of the run are made, which need not be all of the schedule's."""
+        return self.steps >= self._last_step
+
+
 class TimePlan:
     """As many steps as fit in a budget of seconds on this clock; see the top of this file.
 

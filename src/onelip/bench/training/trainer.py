@@ -44,7 +44,8 @@ class Trainer:
             self.splits.train,
             config.settings.batch_size,
             config.seed,
-            make_augmentation(config.settings.augmentation),
+            make_augmentation(config.settings.augmentation, self.splits.train.mean),
+            drop_last=config.schedule_epochs is None,  # the published runs train on all images
             rank=ranks.rank,
             world_size=ranks.world_size,
         )
@@ -57,7 +58,7 @@ class Trainer:
             config.settings.optimizer,
             self.model.parameters(),
             lr=config.settings.lr,
-            weight_decay=config.weight_decay,
+            weight_decay=config.settings.weight_decay,
             momentum=config.momentum,
         )
         self.schedule = OneCycle(config.settings.lr)
@@ -150,4 +151,4 @@ def _new_model(config: RunSpec) -> ConvNet:
     """A network whose starting values depend on the seed alone; the global random state stays as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator_for(config.seed, "model").initial_seed())
-        return ConvNet.from_config(config.network.config)
+        return ConvNet.from_config(config.network_config)

@@ -1,0 +1,94 @@
+"""`onelip reproduce`: train the first epochs of the paper's runs and show ours beside its logs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onelip.bench.cli import CommandInfo
+
+if TYPE_CHECKING:
+    from onelip.bench.reproduction import Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceCommand:
+    """Train the first epochs of the paper's CIFAR-10 runs and compare with its published logs.
+
+    Example: onelip reproduce --methods aol bcop --size XS --epochs 1
+
+    Learning rate, weight decay, schedule (over the published number of epochs), starts, paddings and augmentation are
+    those of the published run; certified accuracy is proven. A run is within tolerance if accuracy and certified
+    accuracy at 36/255 are at most 4 points (or 3 standard errors) away. The same command continues a stopped run.
+    """
+
+    methods: tuple[str, ...] = ()
+    """Keys of methods; by default all seven of the published runs."""
+    size: str = "XS"
+    """XS, S or M."""
+    epochs: int = 1
+    """Epochs to train; the published values at the last one are compared."""
+    seed: int = 0
+    """Starting values, order of images and augmentation."""
+    runs_dir: Path = Path("reproduction")
+    """Folder with one sub-folder per run."""
+    device: str | None = None
+    """cpu, cuda, cuda:1, ...; by default a GPU where there is one."""
+    json: bool = False
+    """Print JSON."""
+    quiet: bool = False
+    """Show no progress."""
+
+    def run(self) -> int:
+        """Train one method after the other; 1 if one is below the published values by more than the tolerance."""
+        from onelip.bench.reproduction import METHODS, reproduce, reproduction_spec
+
+        chosen = [method.lower() for method in self.methods] or METHODS
+        specs = [reproduction_spec(method, self.size.upper(), self.epochs, self.seed) for method in chosen]
+        found = []
+        for number, spec in enumerate(specs, 1):
+            if not self.quiet:
+                print(f"{number} of {len(specs)}: {spec.network.label}, {spec.budget_name}", file=sys.stderr)
+            found.append(reproduce(spec, self.runs_dir, device=self.device, progress=not self.quiet))
+            if not self.quiet:
+                print(_line(found[-1]), file=sys.stderr)
+        if self.json:
+            print(json.dumps([dataclasses.asdict(c) | {"verdict": c.verdict} for c in found], indent=2))
+        else:
+            _print_table(found)
+        return 1 if any(comparison.verdict == "lower" for comparison in found) else 0
+
+
+def _line(found: Comparison) -> str:
+    return (
+        f"{found.method}: accuracy {100 * found.accuracy:.1f} % (published {100 * found.published_accuracy:.1f}), "
+        f"certified {100 * found.certified_36:.1f} % ({100 * found.published_certified_36:.1f}): {found.verdict}"
+    )
+
+
+def _print_table(found: list[Comparison]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("method", "size", "epoch"):
+        table.add_column(column)
+    for column in ("acc %", "published", "cert %", "published", "train loss", "published", "core s"):
+        table.add_column(column, justify="right")
+    table.add_column("verdict")
+    for c in found:
+        shares = (c.accuracy, c.published_accuracy, c.certified_36, c.published_certified_36)
+        losses = (c.train_loss, c.published_train_loss)
+        cells = [*(f"{100 * share:.1f}" for share in shares), *(f"{loss:.3f}" for loss in losses)]
+        table.add_row(c.method, c.size, str(c.epoch), *cells, f"{c.core_seconds:.0f}", c.verdict)
+    console = Console()
+    console.print(table)
+    console.print("verdict: 4 points or 3 standard errors of accuracy and of certified accuracy at 36/255")
+
+
+COMMAND = CommandInfo("reproduce", ReproduceCommand)
