@@ -135,3 +135,12 @@ def test_bad_arguments_and_missing_kornia(monkeypatch):
     monkeypatch.setitem(sys.modules, "kornia", None)
     with pytest.raises(InvalidInputError, match=r"onelip\[augment\]"):
         make_augmentation("randaugment")
+
+
+def test_the_border_has_the_mean_colour() -> None:
+    """The paper pads images from which the mean is subtracted already, with zeros."""
+    images = torch.full((64, 3, 8, 8), 200, dtype=torch.uint8)
+    crop = make_augmentation("crop-flip", (0.5, 0.25, 0.0))
+    assert crop is not None
+    cropped = crop.apply(images, crop.draw(64, torch.Generator().manual_seed(0)))
+    assert [set(cropped[:, channel].unique().tolist()) for channel in range(3)] == [{128, 200}, {64, 200}, {0, 200}]
