@@ -59,7 +59,7 @@ def test_a_run_learns_and_is_recorded(tmp_path: Path) -> None:
     assert radii == sorted(radii, reverse=True)
     assert read_record(folder) == record
     assert not (folder / "checkpoint.bin").exists()
-    assert load_model(folder / "model.safetensors").config == config.network.config
+    assert load_model(folder / "model.safetensors").config == config.network_config
 
 
 def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
