@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,9 @@ from onelip.bench.report.advice import (
     parse_ratio,
     rank,
 )
+from onelip.bench.report.advice_text import portraits
 from onelip.bench.report.candidates import measured_candidates, published_candidates
+from onelip.bench.report.method_style import method_style
 from onelip.bench.report.read_study import read_study
 from onelip.bench.runs import NetworkSpec
 from onelip.errors import InvalidInputError
@@ -212,6 +215,20 @@ def test_without_limits_it_gives_a_table_of_decisions_and_each_method(capsys: py
     assert code == 0
     for words in ("8 GB", "24 GB", "80 GB", "SOC:", "LOT:", "AOL:", "SOC M, CPL M"):
         assert words in out
+
+
+def test_a_method_that_others_beat_for_less_is_not_recommended() -> None:
+    candidates = [c for c in published_candidates() if c.dataset == "cifar10"]
+    for label, sentences in portraits(candidates):
+        own = rank([c for c in candidates if method_style(c.method).label == label], Limits())[0]
+        margin = 1.96 * math.sqrt(2) * 0.005
+        beaten = any(
+            (v.candidate.memory_bytes or 0) <= (own.candidate.memory_bytes or 0)
+            and (v.result.hours or 0) <= (own.result.hours or 0)
+            and v.result.certified > own.result.certified + margin
+            for v in rank(candidates, Limits())
+        )
+        assert ("certifies more" in sentences) == beaten, label
 
 
 def test_the_command_names_what_the_limits_exclude_and_what_is_closest(capsys: pytest.CaptureFixture[str]) -> None:

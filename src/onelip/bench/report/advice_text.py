@@ -151,8 +151,6 @@ def portraits(candidates: Iterable[Candidate]) -> list[tuple[str, str]]:
     own: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         own.setdefault(verdict.candidate.method, []).append(verdict)
-    known = [v.candidate.memory_bytes for v in verdicts if v.candidate.memory_bytes]
-    median = sorted(known)[len(known) // 2] if known else None
     leader = share_of(verdicts[0])
     found = []
     for place, (method, group) in enumerate(own.items(), 1):
@@ -166,14 +164,28 @@ def portraits(candidates: Iterable[Candidate]) -> list[tuple[str, str]]:
             f"{latency} the latency of plain" if latency != NOTHING else "",
         ]
         second = f"This takes {', '.join(cost for cost in costs if cost)}."
-        small = min(group, key=lambda v: v.candidate.memory_bytes or float("inf"))
+        better = _better_for_less(best, verdicts)
         if not differ(share_of(best), leader):
             third = "Take it if certified accuracy is what counts: nothing is distinguishably better."
-        elif best.candidate.memory_bytes and median and best.candidate.memory_bytes < median:
-            lost = 100 * (leader.mean - best.result.certified)
-            third = f"Take it on a small card: it needs less memory than most, and loses {lost:.1f} points to the best."
+        elif better is not None:
+            third = (
+                f"{name(better.candidate)} certifies more, {share_of(better)} %, for no more memory and training time."
+            )
         else:
-            third = "Others certify more at its cost; "
-            third += f"its smallest network, {name(small.candidate)}, certifies {share_of(small)} %."
+            third = "Take it if its memory is what you have: nothing else certifies distinguishably more within it."
         found.append((method_style(method).label, " ".join((first, second, third))))
     return found
+
+
+def _better_for_less(verdict: Verdict, others: Iterable[Verdict]) -> Verdict | None:
+    """The best of the models that certify distinguishably more and need no more memory and training time."""
+    for other in others:  # best first
+        pairs: list[tuple[float | None, float | None]] = [
+            (other.candidate.memory_bytes, verdict.candidate.memory_bytes),
+            (other.result.hours, verdict.result.hours),
+        ]
+        cheaper = all(cost is not None and limit is not None and cost <= limit for cost, limit in pairs)
+        more = other.result.certified > verdict.result.certified and differ(share_of(other), share_of(verdict))
+        if cheaper and more:
+            return other
+    return None

@@ -72,8 +72,8 @@ def _pareto(name: str, cost_name: str, axis: str, costs: _Costs, models: list[Tr
             section="pareto",
             title=f"Certified accuracy against {cost_name}, {dataset}",
             caption=f"Certified accuracy at radius 36/255 (Euclidean norm) against {cost_name}, after a training of "
-            f"{models[0].budget.name}. Up and to the left is better: nothing beats the models on the dashed line. "
-            "Vertical lines are 95 % intervals.",
+            f"{models[0].budget.name}. Up and to the left is better; the dashed line joins the models whose means no "
+            "other beats. Vertical lines are 95 % intervals.",
             alt=f"Certified accuracy against {cost_name} on {dataset}. Models that no other beats, by cost: {names}.",
             figure=figure,
         )
