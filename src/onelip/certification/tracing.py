@@ -25,7 +25,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_internals
 
-import onelip
 from onelip.certification.errors import UnknownLipschitzConstant
 from onelip.certification.graph import (
     Fact,
@@ -45,7 +44,8 @@ from onelip.linalg.proven import gamma
 from onelip.linalg.tracing import observed
 
 _PATCHING = threading.RLock()
-_TORCH, _ONELIP = (os.path.dirname(package.__file__ or "") + os.sep for package in (torch, onelip))
+_TORCH = os.path.dirname(torch.__file__ or "") + os.sep
+_ONELIP = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Tracer:

@@ -36,7 +36,7 @@ def _config(**changes: Any) -> SearchConfig:
 
 def _fake_train(config: RunSpec, runs_dir: Path, options: TrainOptions) -> Any:
     """A training run whose result is known: best at lr = 0.01 and a small weight decay."""
-    value = math.exp(-((math.log10(config.settings.lr) + 2) ** 2)) - 100 * config.weight_decay
+    value = math.exp(-((math.log10(config.settings.lr) + 2) ** 2)) - 100 * (config.weight_decay or 0.0)
     record = new_record("train", config)
     try:
         for fraction in (0.12, 0.34, 1.0):
