@@ -333,6 +333,8 @@ def test_huge_weights_in_float32_certify_nothing() -> None:
     model = linear(torch.tensor([[3e38, 0.0], [0.0, 3e38]]))
     x = torch.tensor([[1.0, 1.1]])
     assert float(certify(model, x, arithmetic="float32").radii) == 0.0
+    beyond = linear(torch.eye(2, dtype=torch.float64) * 1.5e308)
+    assert float(certify(beyond, torch.tensor([[0.2, 0.1]], dtype=torch.float64)).radii) <= 0.1
 
 
 def test_limits_that_are_no_float32_numbers() -> None:
