@@ -21,6 +21,7 @@ class FakeJob(Job):
     needed: tuple[FakeJob, ...] = ()
     alone: bool = False
     bears: bool = False
+    on_device: bool = True
     device: str = "cpu"
 
     kind = "train"
@@ -47,6 +48,10 @@ class FakeJob(Job):
     @property
     def runs_alone(self) -> bool:
         return self.alone
+
+    @property
+    def uses_device(self) -> bool:
+        return self.on_device
 
     def recorded(self, study: Path) -> JobState:
         path = study / self.title

@@ -67,6 +67,21 @@ def test_a_time_is_measured_alone_on_a_cpu(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("_sleeping")
+def test_counting_takes_a_core_and_not_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onelip.bench.engines.local_engine.usable_cores", lambda: 2)
+    engine = LocalEngine(tmp_path, workers=1)
+    counts, trains = [FakeJob(title, on_device=False) for title in "abc"], FakeJob("trains")
+    for job in counts[:2]:
+        assert engine.has_room(job)
+        engine.start(job)
+    assert not engine.has_room(counts[2])
+    assert not engine.has_room(trains)
+    assert _output(engine, counts[0])[0] == "1"
+    engine.stop()
+    engine.close()
+
+
+@pytest.mark.usefixtures("_sleeping")
 def test_each_process_sees_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)

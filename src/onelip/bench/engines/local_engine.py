@@ -24,7 +24,8 @@ class LocalEngine(Engine):
     def __init__(self, study: Path, workers: int = 1, checkpoint_every: str = "30s") -> None:
         super().__init__(study, checkpoint_every)
         self.workers = workers
-        self._pool = concurrent.futures.ThreadPoolExecutor(workers, "onelip-job")  # its threads wait for processes
+        most = max(workers, usable_cores())
+        self._pool = concurrent.futures.ThreadPoolExecutor(most, "onelip-job")  # its threads wait for processes
         self._futures: dict[concurrent.futures.Future[int], Job] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         gpus = visible_gpus()
@@ -32,17 +33,19 @@ class LocalEngine(Engine):
         self._gpu_of: dict[str, str] = {}
 
     def has_room(self, job: Job) -> bool:
-        """A worker is free, and on a CPU nobody is disturbed or would disturb."""
+        """A worker is free, and on a CPU nobody is disturbed or would disturb; counting takes a core, not a worker."""
         jobs = self._futures.values()
-        if job.runs_alone and job.device == "cpu" and jobs:
+        if jobs and any(one.runs_alone and one.device == "cpu" for one in (job, *jobs)):
             return False
-        return len(self._futures) < self.workers and not any(one.runs_alone and one.device == "cpu" for one in jobs)
+        only_counts = not any(one.uses_device for one in (job, *jobs))
+        return len(jobs) < (max(self.workers, usable_cores()) if only_counts else self.workers)
 
     def start(self, job: Job) -> None:
         """Start a process, and a thread that waits for it."""
         threads = None
         if job.device == "cpu":
-            threads = usable_cores() if job.runs_alone else max(1, usable_cores() // self.workers)
+            shared = self.workers if job.uses_device else usable_cores()
+            threads = usable_cores() if job.runs_alone else max(1, usable_cores() // shared)
         command = self.command(job, threads)
         environment = command.full_environment()
         if job.device != "cpu" and self._free_gpus:
