@@ -14,7 +14,7 @@ from onelip.errors import InvalidInputError
 
 @dataclass(frozen=True)
 class JobsCommand:
-    """List the jobs of a study: state, host, engine, attempts, result or reason. Reads records, starts nothing."""
+    """List the jobs of a study: state, host, engine, attempts, time, and why one has failed. Reads records, starts nothing."""
 
     study: Annotated[Path, tyro.conf.Positional] = Path("study")
     """Folder of the study."""
@@ -52,7 +52,11 @@ class JobsCommand:
             ]
             print(dump_json(rows))
         else:
-            Console(highlight=False, markup=False).print(state_table(chosen, states, self.study))
+            console = Console(highlight=False, markup=False)
+            console.print(state_table(chosen, states, self.study))
+            for job in chosen:
+                if states[job.name].reason:
+                    console.print(f"{job.label}: {states[job.name].reason}", soft_wrap=True)
         return 0
 
 

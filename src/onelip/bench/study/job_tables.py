@@ -60,7 +60,6 @@ def _epochs(job: Job, study: Path) -> str:
 def state_table(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path) -> Table:
     """One row per job: how it stands, where it was worked on last and how often."""
     table = _table(("job", "state", "host", "engine"), ("attempts", "time"))
-    table.add_column("", overflow="fold")
     for job in jobs:
         state, attempts = states[job.name], read_attempts(job, study)
         table.add_row(
@@ -70,7 +69,6 @@ def state_table(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path
             attempts[-1].engine if attempts else "",
             str(len(attempts)) if attempts else "",
             short_duration(state.seconds) if state.seconds else "",
-            state.reason or state.result,
         )
     return table
 
