@@ -14,7 +14,7 @@ from onelip.errors import InvalidInputError
 
 @dataclass(frozen=True)
 class JobsCommand:
-    """List the jobs of a study: state, host, engine, attempts, time, and why one has failed. Reads records, starts nothing."""
+    """List the jobs of a study: state, host, engine, attempts, time, and why some failed. Starts nothing."""
 
     study: Annotated[Path, tyro.conf.Positional] = Path("study")
     """Folder of the study."""
