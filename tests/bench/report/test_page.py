@@ -293,7 +293,8 @@ NASTY = (
 def add_hostile_records(study: Path) -> None:
     """Nasty strings in every field that a record has."""
     nasty = itertools.cycle(NASTY)
-    for method, dataset in zip(NASTY, (*NASTY[3:], *NASTY[:3]), strict=True):
+    datasets = itertools.cycle((NASTY[0] + NASTY[1], NASTY[3] + NASTY[4]))  # each takes a dozen figures
+    for method, dataset in zip(NASTY, datasets, strict=False):
         config = train_config(method, "XS", dataset, "1m", note=next(nasty))
         finish(study, "train", config, train_metrics(0.5, 0.6, 60.0) | {"evaluation_failure": next(nasty)})
         work = {"network": network(method, dataset=dataset), "batch_size": 256}
