@@ -137,10 +137,13 @@ class SOCConv2d(SpectralConv2d):
                 f"angle of at most {LARGEST_ANGLE[eval_terms % 4]}"
             )
         self.algorithm, self.train_terms, self.eval_terms = algorithm, train_terms, eval_terms
-        self.angle = angle
+        # Kept with the weights: a network read from elsewhere has an angle of its own in each layer.
+        self.register_buffer("angle", torch.full((), angle, dtype=self.weight.dtype, device=self.weight.device))
         self.size_dependent = algorithm == "frequency" and self.kernel_size[0] > 1
 
     initialisations = (*PUBLISHED_INITIALISATIONS, "plane")
+
+    angle: Tensor
 
     @property
     def width(self) -> int:
@@ -163,7 +166,7 @@ class SOCConv2d(SpectralConv2d):
 
     def unconstrained_kernel(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The skew kernel of norm at most `angle`."""
-        return self.angle * unit_skew_kernel(tensors["weight"])
+        return tensors["angle"][..., None, None, None, None] * unit_skew_kernel(tensors["weight"])
 
     def constrain(self, matrices: Tensor) -> Tensor:
         """Exponentials, cut to shape."""
