@@ -16,7 +16,7 @@ from onelip.models.config import ConvNetConfig
 from onelip.models.public_models import convert_public_state, read_public_model
 
 TOLERANCE = {"cpl": 0.06, "lot": 0.02, "sll": 1e-3, "soc": 0.03}
-"""Relative difference of outputs: proven norms for CPL, converged iterations for LOT, epsilons for SLL, the head of SOC."""
+"""Relative differences: proven norms for CPL, converged iterations for LOT, epsilons for SLL, the head for SOC."""
 
 
 @pytest.mark.parametrize("method", ["aol", "bcop", "cayley", "cpl", "lot", "sll", "soc"])
