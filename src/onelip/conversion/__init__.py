@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from onelip.conversion.changes import Change, Conversion
 from onelip.conversion.convert import ConvertedModel, convert
-from onelip.conversion.report import Change, Conversion
 
 __all__ = ["Change", "Conversion", "ConvertedModel", "convert"]

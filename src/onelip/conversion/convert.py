@@ -16,8 +16,8 @@ from torch import fx, nn
 from torch.fx.proxy import TraceError
 from torch.nn import functional as F
 
-from onelip.conversion.modules import ACTIVATIONS, Options, replacement
-from onelip.conversion.report import Change, Conversion
+from onelip.conversion.changes import Change, Conversion
+from onelip.conversion.module_rules import ACTIVATIONS, Options, replacement
 from onelip.errors import InvalidInputError
 from onelip.layers import ConvexSum, get_method
 
