@@ -57,7 +57,7 @@ def test_command_prints_csv_that_reads_back(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_command_prints_the_ranking_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["published", "--table", "ranking", "--json"]) == 0
+    assert run(["published", "ranking", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0] == {
         "method": "SOC",
         "first": 2,
@@ -72,7 +72,7 @@ def test_tables_fit_80_columns_uncut(
     table: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert run(["published", "--table", table]) == 0
+    assert run(["published", table]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)
@@ -87,7 +87,7 @@ def test_tables_fit_80_columns_uncut(
         (["--dataset", "mnist"], "--dataset mnist: choose from cifar10, cifar100, tiny-imagenet"),
         (["--hours", "5"], "--hours 5: choose from 2, 10, 24"),
         (["--method", "lot", "--size", "L"], "the paper has no results for this choice"),
-        (["--table", "ranking", "--hours", "2", "24"], "exactly one value of --hours"),
+        (["ranking", "--hours", "2", "24"], "exactly one value of --hours"),
         (["--json", "--csv"], "choose one of --json and --csv"),
     ],
 )

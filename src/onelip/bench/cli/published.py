@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import tyro
+
 from onelip.bench.cli import CommandInfo
 from onelip.errors import InvalidInputError
 
@@ -37,7 +39,7 @@ class PublishedOptions:
     radius 36/255.
     """
 
-    table: Literal["results", "ranking", "epochs", "sota", "curves"] = "results"
+    table: tyro.conf.Positional[Literal["results", "ranking", "epochs", "sota", "curves"]] = "results"
     """results: one line per model. ranking: the paper's score of each method over the chosen results (first
     place counts three times, top 3 twice, top 10 once). epochs: epochs in two hours. sota: the literature. curves:
     epoch by epoch, 24 h runs on CIFAR-10 at XS, S and M."""
@@ -68,7 +70,7 @@ class PublishedOptions:
 
             print(pd.DataFrame(rows).to_csv(index=False), end="")
         else:
-            _print_table(rows, self._title())
+            _print_table([_shown_epoch(row) for row in rows] if self.table == "curves" else rows, self._title())
         return 0
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -116,6 +118,19 @@ class PublishedOptions:
             "curves": "Published runs of 24 h on CIFAR-10, from the paper's logs",
             "sota": "CIFAR-10 in the literature (certified accuracy in %, radius in 1/255)",
         }[self.table]
+
+
+def _shown_epoch(row: dict[str, Any]) -> dict[str, Any]:
+    """What fits on a line: accuracies in per cent, images per second of training."""
+    shares = {"acc %": "test_accuracy", "36": "certified_36", "72": "certified_72", "108": "certified_108"}
+    return {
+        "method": row["method"],
+        "size": row["size"],
+        "epoch": f"{row['epoch']} of {row['epochs']}",
+        **{heading: 100 * row[name] for heading, name in shares.items()},
+        "train loss": f"{row['train_loss']:.4f}",
+        "images/s": round(row["train_images_per_second"]),
+    }
 
 
 def _fold(value: Any) -> Any:
