@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from onelip.models import ConvNet
 PUBLISHED = [method.key for method in list_methods() if method.setting is not None]
 
 
-def network(method: str, **options: str) -> ConvNet:
+def network(method: str, **options: Any) -> ConvNet:
     torch.manual_seed(0)
     return ConvNet(method, None, 5, 8, width=16, setting="published", **options)
 
