@@ -2,4 +2,7 @@
 
 from __future__ import annotations
 
-SHIPPED = ("aol", "bcop", "bjorck", "cayley", "cpl", "eco", "lot", "oni", "sandwich", "sll", "soc", "standard")
+SHIPPED = (
+    *("aol", "bcop", "bjorck", "bro", "cayley", "cholesky", "cpl", "eco", "lot", "oni", "sandwich", "sll", "soc"),
+    *("spectral", "standard"),
+)

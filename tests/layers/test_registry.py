@@ -1,4 +1,4 @@
-"""Discovery of methods: the twelve that ship, and a new file dropped into the folder."""
+"""Discovery of methods: those that ship, and a new file dropped into the folder."""
 
 from __future__ import annotations
 

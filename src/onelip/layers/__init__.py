@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from onelip.layers.aol import AOLConv2d, AOLLinear
     from onelip.layers.bcop import BCOPConv2d, BCOPLinear
     from onelip.layers.bjorck import BjorckConv2d, BjorckLinear
+    from onelip.layers.bro import BROConv2d, BROLinear
     from onelip.layers.cayley import CayleyConv2d, CayleyLinear
+    from onelip.layers.cholesky import CholeskyConv2d, CholeskyLinear
     from onelip.layers.cpl import CPLConv2d, CPLLinear
     from onelip.layers.eco import ECOConv2d, ECOLinear
     from onelip.layers.lot import LOTConv2d, LOTLinear
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from onelip.layers.sandwich import SandwichConv2d, SandwichLinear
     from onelip.layers.sll import SLLConv2d, SLLLinear
     from onelip.layers.soc import SOCConv2d, SOCLinear
+    from onelip.layers.spectral import SpectralConv2d, SpectralLinear
     from onelip.layers.standard import StandardConv2d, StandardLinear
 
 
@@ -77,6 +80,8 @@ __all__ = [
     "Abs",
     "BCOPConv2d",
     "BCOPLinear",
+    "BROConv2d",
+    "BROLinear",
     "BatchCentering",
     "BatchLipNorm",
     "BjorckConv2d",
@@ -85,6 +90,8 @@ __all__ = [
     "CPLLinear",
     "CayleyConv2d",
     "CayleyLinear",
+    "CholeskyConv2d",
+    "CholeskyLinear",
     "Complexity",
     "ConvexSum",
     "ECOConv2d",
@@ -117,6 +124,8 @@ __all__ = [
     "ScaledAdaptiveAvgPool2d",
     "ScaledAvgPool2d",
     "ScaledMaxPool2d",
+    "SpectralConv2d",
+    "SpectralLinear",
     "StandardConv2d",
     "StandardLinear",
     "UnitRowsLinear",

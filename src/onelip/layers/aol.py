@@ -4,46 +4,106 @@ W = P D with D_jj = (sum_k |P^T P|_jk)^(-1/2). Then D^(-2) - P^T P is symmetric 
 positive semi-definite, so ||P D x|| <= ||x||. For a convolution P^T P is the autocorrelation of the kernel over
 its input channels, and the sum runs over channels and offsets. The bound holds for both paddings and every
 image size: wrapping merges offsets, and |a + b| <= |a| + |b|.
+
+`steps=t` is spectral rescaling (Delattre et al., 2024; arXiv 2402.00240): with p = 2^(t-1),
+D_jj = (sum_k |(P^T P)^p|_jk)^(-1/(2p)), which for t = 1 is AOL. The p-th root is operator monotone, so that the norm is
+at most 1 for every t (see `onelip.linalg.spectral_rescaling`), and it comes closer to 1 with every step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 from torch import Tensor
 
+from onelip.errors import InvalidInputError
+from onelip.layers.convolution import PaddingMode
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS
+from onelip.layers.shapes import LayerOptions
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
+from onelip.linalg.spectral_rescaling import kernel_rescaling, rescaling
+
+MOST_STEPS = 6
+"""A power of 2^6 is within 1 % of the norm; the kernel of a further one has a thousand taps."""
 
 
 class AOLConv2d(KernelConv2d):
-    """Convolution with a kernel rescaled per input channel."""
+    """Convolution with a kernel rescaled per input channel; `steps` more than 1 is spectral rescaling."""
 
     initialisations = PUBLISHED_INITIALISATIONS
 
     keeps_directions = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Size,
+        stride: int | Size = 1,
+        padding: str | int | Size = "same",
+        dilation: int | Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: PaddingMode = "circular",
+        *,
+        steps: int = 1,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        geometry = kernel_size, stride, padding, dilation, groups
+        super().__init__(in_channels, out_channels, *geometry, bias, padding_mode, **options)
+        self.steps = checked_steps(steps, type(self).__name__)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """P D, with D from the autocorrelation of the kernel."""
         kernel = tensors["weight"]
-        return Kernel(kernel * aol_kernel_scale(kernel)[..., None, :, None, None], self.padding_mode)
+        scale = aol_kernel_scale(kernel) if self.steps == 1 else kernel_rescaling(kernel, self.steps)
+        return Kernel(kernel * scale[..., None, :, None, None], self.padding_mode)
+
+    def extra_repr(self) -> str:
+        """The arguments, as torch prints them."""
+        return super().extra_repr() if self.steps == 1 else f"{super().extra_repr()}, steps={self.steps}"
 
 
 class AOLLinear(MatrixLinear):
-    """Linear layer with a matrix rescaled per column."""
+    """Linear layer with a matrix rescaled per column; `steps` more than 1 is spectral rescaling."""
 
     initialisations = PUBLISHED_INITIALISATIONS
 
     keeps_directions = True
 
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        steps: int = 1,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(in_features, out_features, bias, **options)
+        self.steps = checked_steps(steps, type(self).__name__)
+
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """P D."""
         matrix = tensors["weight"]
-        return Matrix(matrix * aol_scale(matrix)[..., None, :])
+        scale = aol_scale(matrix) if self.steps == 1 else rescaling(matrix, self.steps)
+        return Matrix(matrix * scale[..., None, :])
+
+    def extra_repr(self) -> str:
+        """The arguments, as torch prints them."""
+        return super().extra_repr() if self.steps == 1 else f"{super().extra_repr()}, steps={self.steps}"
+
+
+def checked_steps(steps: int, layer: str) -> int:
+    """The number of steps, or an error that names the layer."""
+    if type(steps) is not int or not 1 <= steps <= MOST_STEPS:
+        raise InvalidInputError(f"{layer}: steps={steps!r} is not supported, use a number from 1 to {MOST_STEPS}")
+    return steps
 
 
 METHOD = MethodInfo(

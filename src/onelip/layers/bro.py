@@ -1,0 +1,197 @@
+"""BRO: block reflector orthogonal layers (Lai et al., 2025).
+
+W = I - 2 V (V^H V)^(-1) V^H for a tall V of c x n, n < c, one at every frequency of the torus: V (V^H V)^(-1) V^H is
+the orthogonal projection onto the columns of V, so that W is unitary, -1 on these columns and 1 beside them. W is also
+Hermitian: not every orthogonal map is one.
+
+The published layer solves with V^H V + eps I, whose condition number is the square of that of V: in float32 two columns
+1e-3 apart expand by 31. Here W = I - 2 Q Q^H, with the orthonormal columns Q of V = Q R by Householder reflections,
+which are orthonormal however close the columns of V are. With a rank n of at most c/4 the input transformation is
+x - 2 Q (Q^H x), which takes 2 n / c of the operations of W x; else W is formed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from onelip.errors import InvalidInputError
+from onelip.layers.block_reflection import BlockReflection
+from onelip.layers.convolution import PaddingMode
+from onelip.layers.fused import frozen_linear
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.shapes import LayerOptions, LipschitzLinear, ParametrisedLayer
+from onelip.layers.spectral_conv import SpectralConv2d, torus_size
+from onelip.layers.transformed import Kernel, Matrix, Transformed, frequencies
+from onelip.linalg.fourier import Size, pack, torus_blocks
+from onelip.linalg.subspace import subspace_basis
+
+LOW_RANK = 4
+"""Up to c / 4 columns the two products with Q take at most half of the operations of the one with W."""
+
+START_NOISE = 0.01
+"""Norm of the random part of a column at the start, relative to that of the identity's column."""
+
+
+def reflector(columns: Tensor) -> Tensor:
+    """I - 2 Q Q^H (..., c, c) for the space of V (..., c, n)."""
+    basis = subspace_basis(columns)
+    identity = torch.eye(basis.shape[-2], dtype=basis.dtype, device=basis.device)
+    return identity - 2 * (basis @ basis.mH)
+
+
+def factor_of(columns: Tensor) -> Tensor:
+    """sqrt(2) Q^H (..., n, c)."""
+    return math.sqrt(2) * subspace_basis(columns).mH
+
+
+class _Reflector(ParametrisedLayer):
+    """A weight V with `rank` columns in place of a square one."""
+
+    square = True
+    # Householder reflections end on norm 1 to rounding in float32 already.
+    evaluates_in_float64 = False
+
+    _given_rank: int | None
+    rank: int
+
+    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
+        """V and bias, once the number of channels tells what the rank may be."""
+        rank = max(1, self.core_out // 2) if self._given_rank is None else self._given_rank
+        if type(rank) is not int or not 1 <= rank <= self.core_out:
+            raise InvalidInputError(
+                f"{type(self).__name__}: rank={rank!r} is not supported, use a number from 1 to {self.core_out}, the "
+                "number of channels"
+            )
+        self.rank = rank
+        super().create_parameters(bias, factory)
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """(core_out, rank, ...)."""
+        rows, _, *taps = super().weight_shape
+        return rows, self.rank, *taps
+
+    @property
+    def is_low_rank(self) -> bool:
+        """Whether two products with Q are cheaper than one with W."""
+        return LOW_RANK * self.rank <= self.core_out
+
+    def reset_parameters(self) -> None:
+        """By default columns of the identity plus small noise, which tells equal layers apart; the bias is zero."""
+        super().reset_parameters()
+        if self.init == "auto":
+            with torch.no_grad():
+                self.weight.add_(
+                    torch.randn_like(self.weight), alpha=START_NOISE / math.sqrt(self.weight[:, 0].numel())
+                )
+
+    def default_init(self) -> str:
+        """The first channels are reflected."""
+        return "identity"
+
+
+class BROConv2d(_Reflector, SpectralConv2d):
+    """Convolution that reflects at a space of `rank` dimensions at every frequency; half of the channels by default."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Size,
+        stride: int | Size = 1,
+        padding: str | int | Size = "same",
+        dilation: int | Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: PaddingMode = "circular",
+        *,
+        rank: int | None = None,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        self._given_rank = rank
+        geometry = kernel_size, stride, padding, dilation, groups
+        super().__init__(in_channels, out_channels, *geometry, bias, padding_mode, **options)
+
+    def constrain(self, matrices: Tensor) -> Tensor:
+        """Block reflectors."""
+        return reflector(matrices)
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """W at every frequency, or Q alone where its rank is low."""
+        if not self.is_low_rank:
+            return super().transform_tensors(tensors, size)
+        kernel = self.unconstrained_kernel(tensors)
+        if size is None:
+            return BlockReflection(Kernel(factor_of(kernel[..., 0, 0])[..., None, None], self.padding_mode))
+        torus = torus_size(size, self.kernel_size, self.padding_mode)
+        return BlockReflection(frequencies(pack(tuple(map(factor_of, torus_blocks(kernel, torus)))), torus, size))
+
+    def extra_repr(self) -> str:
+        """The arguments, as torch prints them."""
+        return f"{super().extra_repr()}, rank={self.rank}"
+
+
+class BROLinear(_Reflector, LipschitzLinear):
+    """Linear layer that reflects at a space of `rank` dimensions; half of the features by default."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        rank: int | None = None,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        self._given_rank = rank
+        super().__init__(in_features, out_features, bias, **options)
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+        """W, or Q alone where its rank is low."""
+        columns = tensors["weight"]
+        return BlockReflection(Matrix(factor_of(columns))) if self.is_low_rank else Matrix(reflector(columns))
+
+    def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
+        """A plain linear layer where W is formed."""
+        if isinstance(transformed, Matrix):
+            return frozen_linear(transformed.matrix, self.bias)
+        return super().fuse_core(transformed, size)
+
+    def extra_repr(self) -> str:
+        """The arguments, as torch prints them."""
+        return f"{super().extra_repr()}, rank={self.rank}"
+
+
+METHOD = MethodInfo(
+    key="bro",
+    title="BRO",
+    paper="Enhancing Certified Robustness via Block Reflector Orthogonal Layers and Logit Annealing Loss",
+    year=2025,
+    link="https://arxiv.org/abs/2505.15174",
+    guarantee="orthogonal",
+    linear=True,
+    conv=BROConv2d,
+    linear_layer=BROLinear,
+    learning_rate=0.05,
+    published=Complexity(
+        input_operations="FFTs & MVs",
+        input_macs="b*s**2*c**2",
+        input_memory="5*b*s**2*c/2",
+        parameter_operations="FFTs, MMs & solves",
+        parameter_macs="9*s**2*c**3/16",
+        parameter_memory="9*s**2*c**2/4",
+    ),
+    ours=Complexity(
+        input_operations="real DFTs & MVs",
+        input_macs="2*b*s**2*c**2 + 6*b*s**3*c",
+        input_memory="2*b*s**2*c",
+        parameter_operations="real DFT, QR & MM",
+        parameter_macs="2*s**2*c**3",
+        parameter_memory="5*s**2*c**2/2",
+    ),
+)

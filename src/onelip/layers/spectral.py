@@ -1,0 +1,91 @@
+"""Spectral normalisation with a norm that is proven: W = P / s, s >= ||P||.
+
+Dividing by an estimate of the norm from below, as the usual power iteration gives it, leaves layers of norm above 1.
+Here s is the bound of a Gram iteration (Delattre et al., 2023), in training and in evaluation alike: for a convolution
+the largest one over the frequencies of its torus, which is larger than the image by k - 1 with zero padding. A zero
+weight stays zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.spatial import KernelConv2d, MatrixLinear
+from onelip.layers.transformed import Kernel, Matrix
+from onelip.linalg.fourier import Size
+from onelip.linalg.spectral import conv_norm_bound, gram_norm_bound
+
+GRAM_ITERATIONS = 7
+"""The bound then exceeds the norm of a matrix of rank 64 by at most 1.6 %, in general by far less."""
+
+
+def normalised(weight: Tensor, norm: Tensor) -> Tensor:
+    """P / s, and zero where s is zero."""
+    norm = norm.reshape(norm.shape + (1,) * (weight.dim() - norm.dim()))
+    return torch.where(norm > 0, weight / norm.clamp_min(torch.finfo(norm.dtype).tiny), 0)
+
+
+class SpectralConv2d(KernelConv2d):
+    """Convolution with a kernel divided by a proven bound of its norm on images of the given size."""
+
+    keeps_directions = True
+
+    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
+        """Weight and bias; a 1 x 1 kernel is the same matrix at all frequencies, whatever the size."""
+        super().create_parameters(bias, factory)
+        self.size_dependent = self.kernel_size[0] > 1
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
+        """K / s."""
+        kernel = tensors["weight"]
+        if size is None:
+            norm = gram_norm_bound(kernel[..., 0, 0], GRAM_ITERATIONS)
+        else:
+            norm = conv_norm_bound(kernel, size, self.padding_mode, GRAM_ITERATIONS)
+        return Kernel(normalised(kernel, norm), self.padding_mode)
+
+
+class SpectralLinear(MatrixLinear):
+    """Linear layer with a matrix divided by a proven bound of its norm."""
+
+    keeps_directions = True
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
+        """P / s."""
+        matrix = tensors["weight"]
+        return Matrix(normalised(matrix, gram_norm_bound(matrix, GRAM_ITERATIONS)))
+
+
+METHOD = MethodInfo(
+    key="spectral",
+    title="Spectral normalisation",
+    paper="Efficient Bound of Lipschitz Constant for Convolutional Layers by Gram Iteration",
+    year=2023,
+    link="https://arxiv.org/abs/2305.16173",
+    guarantee="bounded",
+    linear=True,
+    conv=SpectralConv2d,
+    linear_layer=SpectralLinear,
+    learning_rate=0.05,
+    published=Complexity(
+        input_operations="CONV",
+        input_macs="b*s**2*c**2*k**2",
+        input_memory="b*s**2*c",
+        parameter_operations="FFT & MMs",
+        parameter_macs="s**2*c**3*t/2",
+        parameter_memory="s**2*c**2*t",
+    ),
+    ours=Complexity(
+        input_operations="CONV, or by frequency",
+        input_macs="b*s**2*c**2*k**2",
+        input_memory="b*s**2*c",
+        parameter_operations="real DFT & 7 MMs",
+        parameter_macs="15*s**2*c**3",
+        parameter_memory="10*s**2*c**2",
+    ),
+)
