@@ -154,7 +154,7 @@ def changed_config(**changes: object) -> dict[str, str]:
         (changed_config(width=[4]), "config.width"),
         (changed_config(width=2**40), "config.width"),
         (changed_config(width=10**400), "config.width"),
-        (changed_config(input_size=2**20, width=2**20), "damaged"),
+        (changed_config(input_size=2**20, width=2**20), "beyond"),
         (changed_config(kernel_size="3"), "kernel_size"),
         (changed_config(size=5, width=None), "size"),
         (changed_config(activation=7), "activation"),

@@ -28,6 +28,7 @@ def no_network(*arguments: object, **options: object) -> NoReturn:
 )
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ONELIP_DATA", str(tmp_path / "cache"))
     monkeypatch.setattr(socket, "getaddrinfo", no_network)
     names: dict[str, object] = {"__name__": f"docs.{page.stem}"}
     for language, text in blocks(page):

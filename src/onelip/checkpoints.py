@@ -105,7 +105,7 @@ def _config(content: bytes) -> ConvNetConfig:
             f"this onelip reads 'ConvNet' of version {_VERSION}"
         )
     values, names = described.get("config"), {field.name for field in fields(ConvNetConfig)}
-    if not isinstance(values, dict) or set(values) != names:
+    if not isinstance(values, dict) or set(values) | {"input_width"} != names:  # older files have square images
         raise InvalidInputError(f"config in its header needs exactly {', '.join(sorted(names))}")
     types = get_type_hints(ConvNetConfig)
     for name, value in values.items():

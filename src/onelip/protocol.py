@@ -32,11 +32,18 @@ class DatasetInfo:
     image_size: int
     train_size: int
     test_size: int
-    mean: tuple[float, float, float]
-    """Mean of each colour channel over the official training set, on the scale [0, 1]."""
+    mean: tuple[float, ...]
+    """Mean of each colour channel over the training set, on the scale [0, 1]."""
     augmentation: AugmentationName
     """The augmentation that the paper trains with on this data set."""
     channels: int = 3
+    image_width: int | None = None
+    """Where it is not `image_size`, the height."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        return self.channels, self.image_size, self.image_width or self.image_size
 
 
 _CIFAR10_MEAN = (0.49139968, 0.48215841, 0.44653091)

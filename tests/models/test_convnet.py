@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from onelip.certification import certify
 from onelip.errors import InvalidInputError
 from onelip.layers import FirstChannels, LipschitzConv2d, LipschitzLinear, MaxMin, list_methods
 from onelip.models import ACTIVATIONS, ConvNet, create
@@ -222,6 +223,23 @@ def test_unknown_names(name: str) -> None:
     assert all(word in message for word in [repr(name), "cifar10, cifar100, tiny-imagenet", "xs, s, m, l", "aol, bcop"])
 
 
+@pytest.mark.parametrize(("height", "width", "padded"), [(6, None, 8), (9, 5, 16)])
+def test_images_of_any_size_are_extended_by_zeros(height: int, width: int | None, padded: int) -> None:
+    """The network of the padded images, with the same weights: same scores, same certificates."""
+    model = ConvNet("aol", None, 3, height, width=4, in_channels=1, input_width=width)
+    square = ConvNet("aol", None, 3, padded, width=4, in_channels=1)
+    square.load_state_dict(model.state_dict())
+    assert model.input_shape == (1, height, width or height)
+    x = torch.rand(2, *model.input_shape)
+    framed = torch.zeros(2, 1, padded, padded)
+    top, left = (padded - height) // 2, (padded - model.input_shape[2]) // 2
+    framed[:, :, top : top + height, left : left + model.input_shape[2]] = x
+    torch.testing.assert_close(model.eval()(x), square.eval()(framed))
+    certificate, framed_certificate = certify(model, x), certify(square, framed)
+    torch.testing.assert_close(certificate.radii, framed_certificate.radii, rtol=1e-4, atol=1e-6)
+    assert ConvNetConfig(method="aol", size="XS", num_classes=3, input_size=224).channels == 4
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -232,10 +250,9 @@ def test_unknown_names(name: str) -> None:
         ({"size": None, "width": 5}, "a width of 5 is not supported with maxmin, use a multiple of 4"),
         ({"size": None, "width": 4, "in_channels": 5}, "not below in_channels=5"),
         ({"size": None, "width": 4, "activation": "groupsort4"}, "use a multiple of 8"),
-        ({"input_size": 48}, "input_size=48 is not supported, use a power of two of at least 8"),
-        ({"input_size": 4}, "input_size=4 is not supported"),
+        ({"input_size": 5000}, "beyond 4096"),
+        ({"input_width": 0}, "input_width=0 must be a positive integer"),
         ({"input_size": 32.0}, "input_size=32.0 must be a positive integer"),
-        ({"input_size": 512}, "a width of 1 is not supported"),
         ({"num_classes": 513}, "num_classes=513 is not supported, this network has 1 to 512 outputs"),
         ({"num_classes": 0}, "num_classes=0 must be a positive integer"),
         ({"kernel_size": 2}, "kernel_size=2 is not supported, use an odd number"),

@@ -11,15 +11,17 @@ from onelip.protocol import WIDTHS
 ACTIVATIONS = {"maxmin": 2, "groupsort4": 4, "householder": 2, "abs": 1}
 """Activations by name, with the number of channels that each looks at together."""
 
-_SMALLEST_IMAGE = 8
+_SMALLEST_IMAGE, _LARGEST_IMAGE = 8, 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvNetConfig:
     """All that is needed to build a `ConvNet`; plain values only, so that it can be stored as JSON.
 
-    `size` is one of XS, S, M, L, or None for a `width` of one's own. `setting` is "own", or "published" for what the
-    comparison paper's code does with the method; "auto" as `padding_mode` and `init` is what belongs to the setting.
+    `size` is one of XS, S, M, L, or None for a `width` of one's own. Images are `input_size` high and `input_width`
+    wide (None: square), and the network extends them by zeros to squares of `padded_size`, a power of two. `setting` is
+    "own", or "published" for what the comparison paper's code does with the method; "auto" as `padding_mode` and `init`
+    is what belongs to the setting.
     """
 
     method: str
@@ -33,15 +35,12 @@ class ConvNetConfig:
     padding_mode: str = "auto"
     init: str = "auto"
     setting: str = "own"
+    input_width: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", get_method(self.method).key)
         self._check_types()
         self._check_size()
-        if self.input_size < _SMALLEST_IMAGE or self.input_size & (self.input_size - 1):
-            raise InvalidInputError(
-                f"input_size={self.input_size} is not supported, use a power of two of at least {_SMALLEST_IMAGE}"
-            )
         self._choose_setting()
         if self.activation not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
@@ -76,6 +75,12 @@ class ConvNetConfig:
                 raise InvalidInputError(f"{name}={number!r} must be a positive integer")
         if self.width is not None and type(self.width) is not int:
             raise InvalidInputError(f"width={self.width!r} must be an integer or None")
+        if self.input_width is not None and (type(self.input_width) is not int or self.input_width < 1):
+            raise InvalidInputError(f"input_width={self.input_width!r} must be a positive integer or None")
+        if self.input_width == self.input_size:
+            object.__setattr__(self, "input_width", None)
+        if self.padded_size > _LARGEST_IMAGE:
+            raise InvalidInputError(f"images of {self.padded_size} pixels a side are beyond {_LARGEST_IMAGE}")
 
     def _check_size(self) -> None:
         if (self.size is None) == (self.width is None):
@@ -86,12 +91,31 @@ class ConvNetConfig:
                 raise InvalidInputError(f"size={self.size!r} is not known, use one of {', '.join(WIDTHS)}")
 
     @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        return self.in_channels, self.input_size, self.input_width or self.input_size
+
+    @property
+    def padded_size(self) -> int:
+        """Side of the squares that the blocks work on: the next power of two that holds an image, at least 8."""
+        return max(_SMALLEST_IMAGE, 1 << (max(self.input_shape[1:]) - 1).bit_length())
+
+    @property
+    def image_padding(self) -> tuple[int, int, int, int]:
+        """Zeros left, right, above and below an image."""
+        _, height, width = self.input_shape
+        rows, columns = self.padded_size - height, self.padded_size - width
+        return columns // 2, columns - columns // 2, rows // 2, rows - rows // 2
+
+    @property
     def channels(self) -> int:
-        """Channels after the first layer, the paper's w."""
+        """Channels after the first layer, the paper's w; never less than the activation and the images need."""
         if self.width is not None:
             return self.width
         assert self.size is not None
-        return WIDTHS[self.size] // max(1, self.input_size // 32)
+        unit = 2 * self.group_size
+        least = -(-self.in_channels // unit) * unit
+        return max(WIDTHS[self.size] // max(1, self.padded_size // 32), least)
 
     @property
     def group_size(self) -> int:
@@ -101,7 +125,7 @@ class ConvNetConfig:
     @property
     def num_blocks(self) -> int:
         """Each block halves the side of the image, the last one to 1."""
-        return self.input_size.bit_length() - 1
+        return self.padded_size.bit_length() - 1
 
     @property
     def features(self) -> int:

@@ -50,8 +50,8 @@ _CONVS_PER_BLOCK = 5
 class ConvNet(nn.Sequential):
     """The network of the comparison paper, tables "Architecture" and "Downsize Block".
 
-        zero channels up to w, conv 1 x 1, activation,
-        log2(input_size) blocks of 5 x [conv k x k, activation], first half of the pairs, pixel unshuffle 2,
+        zeros around the image up to a square of s x s, zero channels up to w, conv 1 x 1, activation,
+        log2(s) blocks of 5 x [conv k x k, activation], first half of the pairs, pixel unshuffle 2,
         flatten, linear, first `num_classes` outputs.
 
     MaxMin sorts pairs of channels, and a block keeps maxima and minima of the first half of them;
@@ -63,7 +63,9 @@ class ConvNet(nn.Sequential):
         method: key of a method, see `onelip.layers.list_methods`.
         size: XS, S, M or L (w = 16, 32, 64, 128, halved for each doubling of the image beyond 32), or None.
         num_classes: number of scores.
-        input_size: height and width of the images, a power of two of at least 8.
+        input_size: height of the images, and their width unless `input_width` is given. Images that are not squares of
+            a power of two (at least 8) are extended by zeros to the next one: an isometry, so radii are those of the
+            images as they are.
         kernel_size: odd side of the kernels.
         in_channels: channels of the images.
         width: w itself, with size=None.
@@ -71,6 +73,7 @@ class ConvNet(nn.Sequential):
         padding_mode: circular or zeros; "auto" is circular, or that of the published setting.
         init: starting values of the method's layers; "auto" is the method's own choice, or the published start.
         setting: "own", or "published" for paddings, starts and layer arguments of the comparison paper's code.
+        input_width: width of the images where it is not their height.
         device: where to create the parameters.
         dtype: type of the parameters.
     """
@@ -89,6 +92,7 @@ class ConvNet(nn.Sequential):
         padding_mode: str = "auto",
         init: str = "auto",
         setting: str = "own",
+        input_width: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -104,10 +108,11 @@ class ConvNet(nn.Sequential):
             padding_mode=padding_mode,
             init=init,
             setting=setting,
+            input_width=input_width,
         )
         super().__init__(_modules_of(config, {"device": device, "dtype": dtype}))
         self.config = config
-        self.input_shape = (in_channels, input_size, input_size)
+        self.input_shape = config.input_shape
 
     @classmethod
     def from_config(
@@ -122,7 +127,7 @@ class ConvNet(nn.Sequential):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Scores. In training, layers that are alike are transformed together; see `batch_parts` for evaluation."""
-        bytes_of_image = self.config.channels * self.config.input_size**2 * input.element_size()
+        bytes_of_image = self.config.channels * self.config.padded_size**2 * input.element_size()
         if may_be_split(self, input, bytes_of_image):
             return self._forward_by_stages(input, bytes_of_image)
         if not self.training or torch.compiler.is_compiling():
@@ -143,7 +148,7 @@ class ConvNet(nn.Sequential):
 
     def _layers_with_sizes(self) -> Iterator[tuple[LipschitzLayer, Size]]:
         """The layers of the blocks, each of which halves the image. Stem and head have no equal."""
-        side = self.config.input_size
+        side = self.config.padded_size
         for block in range(1, self.config.num_blocks + 1):
             for module in self.get_submodule(f"block{block}").children():
                 if isinstance(module, LipschitzLayer):
@@ -160,6 +165,8 @@ def _modules_of(config: ConvNetConfig, factory: dict[str, Any]) -> OrderedDict[s
     channels = config.channels
     modules: OrderedDict[str, nn.Module] = OrderedDict()
     group_size = config.group_size
+    if any(config.image_padding):
+        modules["image_pad"] = nn.ZeroPad2d(config.image_padding)
     modules["pad"] = GroupedChannelPad(channels, group_size)
     ends = _ends_init(config)
     modules["stem"] = _conv(config, channels, 1, {**factory, "init": ends})

@@ -107,7 +107,7 @@ def test_file_of_another_format_version(data_folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(cache_module, "FORMAT_VERSION", 99)
         save(make_dataset())
-    with pytest.raises(DataError, match="format 99, expected 1; run `onelip data fetch toy`"):
+    with pytest.raises(DataError, match="format 99, expected 2; run `onelip data fetch toy`"):
         load_cached(INFO)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from onelip.bench.cli import CommandInfo
+from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class AttackOptions:
     """Radii, as numbers or fractions, for pixels in [0, 1]."""
     attacks: tuple[str, ...] = ("pgd", "ddn", "fmn", "deepfool", "cw")
     """Which attacks: pgd ddn fmn deepfool cw."""
-    dataset: str = "cifar10-mini"
+    dataset: DatasetOption = "cifar10-mini"
     """Where the test images come from."""
     samples: int = 100
     """Number of test images."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from onelip.bench.cli import CommandInfo
+from onelip.bench.runs.dataset_option import DatasetOption
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +27,7 @@ class CheckOptions:
 
     checkpoint: Annotated[Path, tyro.conf.Positional]
     """File written by onelip.save_model."""
-    dataset: str = "cifar10-mini"
+    dataset: DatasetOption = "cifar10-mini"
     """Where the batch comes from; its images must have the size of the network's."""
     samples: int = 64
     """Test images in the batch."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from onelip.bench.cli import CommandInfo
 from onelip.bench.cli.engine_options import EngineOptions
+from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class CompareCommand:
     """Sizes of the paper's ConvNet."""
     width: int | None = None
     """Channels after the first layer, instead of --sizes."""
-    datasets: tuple[str, ...] = ()
-    """Data sets, see `onelip data list`."""
+    datasets: tuple[DatasetOption, ...] = ()
+    """Data sets, see `onelip data list`, folders with one sub-folder of images per class, or .npz files."""
     budgets: tuple[str, ...] = ()
     """Training times of the final trainings, such as 2h 10h 24h."""
     epochs: int | None = None

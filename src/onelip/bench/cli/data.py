@@ -1,4 +1,4 @@
-"""`onelip data list|fetch|verify`: get data sets, and check the ones that are there."""
+"""`onelip data list|fetch|add|verify`: get data sets, and check the ones that are there."""
 
 from __future__ import annotations
 
@@ -28,17 +28,23 @@ class ListDatasets:
         from onelip.bench.data import get_dataset, list_datasets
         from onelip.bench.data.cache import cache_folder, read_note
         from onelip.bench.data.catalogue import get_entry
+        from onelip.bench.data.own import is_own, list_own
 
         table = Table(title=f"Data sets (kept in {cache_folder()})", title_justify="left")
         table.add_column("name", no_wrap=True)
         for column in ("train", "test", "classes", "pixels"):
             table.add_column(column, justify="right", no_wrap=True)
         table.add_column("here", overflow="fold")
-        for name in list_datasets():
+        for name in (*list_datasets(), *list_own()):
             info = get_dataset(name)
-            embedded = get_entry(name).read is None
+            embedded = not is_own(name) and get_entry(name).read is None
             here = "embedded in the package" if embedded else read_note(info) or "no"
-            counts = (f"{info.train_size:,}", f"{info.test_size:,}", str(info.num_classes), f"{info.image_size}")
+            counts = (
+                f"{info.train_size:,}",
+                f"{info.test_size:,}",
+                str(info.num_classes),
+                "x".join(map(str, info.shape[1:])),
+            )
             table.add_row(name, *counts, here)
         Console().print(table)
         return 0
@@ -75,6 +81,25 @@ class FetchDataset:
 
 
 @dataclass(frozen=True)
+class AddDataset:
+    """Read a data set of your own into the cache and print the name under which it is known.
+
+    `--dataset PATH` does this by itself; this command is for looking at it first, or on a machine that has the runs but
+    not the data.
+    """
+
+    path: tyro.conf.Positional[Path]
+    """Folder with one sub-folder of images per class (or train/ and test/ above them), or an .npz file."""
+
+    def run(self) -> int:
+        """Read it and describe it."""
+        from onelip.bench.runs.dataset_option import describe, read_path
+
+        print(describe(read_path(self.path)))
+        return 0
+
+
+@dataclass(frozen=True)
 class VerifyDatasets:
     """Read data sets completely and compare their checksums; exit code 1 if one is damaged."""
 
@@ -86,14 +111,20 @@ class VerifyDatasets:
         from onelip.bench.data import DataError, get_dataset, list_datasets, load
         from onelip.bench.data.cache import load_cached, read_note
         from onelip.bench.data.catalogue import get_entry
+        from onelip.bench.data.own import is_own, list_own
 
         for name in self.names:
             get_dataset(name)  # a wrong name is reported before anything is read
         here = [n for n in list_datasets() if get_entry(n).read is None or read_note(get_dataset(n)) is not None]
+        here += list_own()
         failed = False
         for name in self.names or here:
             try:
-                note = load(name).note if get_entry(name).read is None else load_cached(get_dataset(name)).note
+                note = (
+                    load(name).note
+                    if not is_own(name) and get_entry(name).read is None
+                    else load_cached(get_dataset(name)).note
+                )
                 print(f"{name}: good ({note})")
             except DataError as error:
                 print(f"{name}: BAD, {error}")
@@ -103,11 +134,12 @@ class VerifyDatasets:
 
 @dataclass(frozen=True)
 class DataOptions:
-    """List, fetch or verify data sets."""
+    """List, fetch, add or verify data sets."""
 
     action: (
         Annotated[ListDatasets, tyro.conf.subcommand("list")]
         | Annotated[FetchDataset, tyro.conf.subcommand("fetch")]
+        | Annotated[AddDataset, tyro.conf.subcommand("add")]
         | Annotated[VerifyDatasets, tyro.conf.subcommand("verify")]
     )
 

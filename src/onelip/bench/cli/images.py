@@ -18,7 +18,7 @@ def first_test_images(model: ConvNet, dataset: str, samples: int, batch_size: in
     from onelip.bench.data import get_dataset, load, normalise
 
     info = get_dataset(dataset)
-    shape, classes = (info.channels, info.image_size, info.image_size), model.config.num_classes
+    shape, classes = info.shape, model.config.num_classes
     if model.input_shape != shape or classes != info.num_classes:
         raise InvalidInputError(
             f"the network takes {model.input_shape} and has {classes} classes, {dataset} has {shape} and "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Networks:
     """Sizes of the paper's ConvNet; XS if nothing is said."""
     width: int | None = None
     """Channels after the first layer, instead of --sizes."""
-    datasets: tuple[str, ...] = ("cifar10",)
+    datasets: tuple[DatasetOption, ...] = ("cifar10",)
     """Data sets; only the shapes of their images matter, nothing is downloaded."""
     kernel_size: int = 3
     """Height and width of the kernels."""

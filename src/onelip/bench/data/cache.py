@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -19,7 +21,9 @@ from onelip.atomic_files import write_atomically
 from onelip.bench.data.dataset import DataError, Dataset
 from onelip.protocol import DatasetInfo
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_READABLE_VERSIONS = (1, 2)
+"""Files of version 1 have no facts about the data set and no checksum of the header."""
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
@@ -31,7 +35,7 @@ def cache_folder() -> Path:
 
 def cache_file(info: DatasetInfo) -> Path:
     """Where this data set is, or would be."""
-    return cache_folder() / f"{info.name}.safetensors"
+    return cache_folder() / f"{info.name.replace(':', '-')}.safetensors"
 
 
 def save(dataset: Dataset) -> Path:
@@ -41,9 +45,11 @@ def save(dataset: Dataset) -> Path:
         "format_version": FORMAT_VERSION,
         "name": dataset.name,
         "note": dataset.note,
+        "info": asdict(dataset.info),
         "class_names": dataset.class_names,
         "sha256": {name: _digest(array) for name, array in arrays.items()},
     }
+    header["header_sha256"] = _header_digest(header)
     path = cache_file(dataset.info)
     write_atomically(path, safetensors.torch.save(arrays, metadata={"onelip": json.dumps(header)}))
     return path
@@ -52,13 +58,13 @@ def save(dataset: Dataset) -> Path:
 def load_cached(info: DatasetInfo) -> Dataset:
     """Read a stored data set and compare its checksums; `DataError` if it is missing or damaged."""
     path = cache_file(info)
-    again = f"`onelip data fetch {info.name}`"
+    again = "`onelip data add PATH`" if ":" in info.name else f"`onelip data fetch {info.name}`"
     if not path.is_file():
         raise DataError(f"{info.name} is not in {path.parent}; get it with {again}")
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
-            header = json.loads(file.metadata()["onelip"])
-            if header["format_version"] != FORMAT_VERSION:
+            header = _header(file)
+            if header["format_version"] not in _READABLE_VERSIONS:
                 raise DataError(f"{path}: format {header['format_version']}, expected {FORMAT_VERSION}; run {again}")
             arrays = {name: file.get_tensor(name) for name in ARRAYS}
         damaged = [name for name, array in arrays.items() if _digest(array) != header["sha256"][name]]
@@ -71,6 +77,20 @@ def load_cached(info: DatasetInfo) -> Dataset:
         raise DataError(f"{path}: damaged, or not written by onelip ({error}); run {again}") from error
 
 
+def cached_info(path: Path) -> DatasetInfo | None:
+    """The facts in the header of a stored data set; None if there are none that can be read."""
+    try:
+        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+            values = _header(file)["info"]
+        values["mean"] = tuple(float(value) for value in values["mean"])
+        info = DatasetInfo(**values)
+        counts = (info.num_classes, info.image_size, info.channels, info.train_size, info.test_size)
+        good = all(type(count) is int and count > 0 for count in counts) and len(info.mean) == info.channels
+        return info if good and isinstance(info.name, str) else None
+    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
+        return None
+
+
 def read_note(info: DatasetInfo) -> str | None:
     """The note of a stored data set without reading its arrays; None if it is not stored."""
     path = cache_file(info)
@@ -78,9 +98,22 @@ def read_note(info: DatasetInfo) -> str | None:
         return None
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
-            return str(json.loads(file.metadata()["onelip"])["note"])
+            return str(_header(file)["note"])
     except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
         return "damaged"
+
+
+def _header(file: Any) -> dict[str, Any]:
+    """The header of an open file; ValueError if it is not as it was written."""
+    header: dict[str, Any] = json.loads(file.metadata()["onelip"])
+    if header["format_version"] == FORMAT_VERSION and header["header_sha256"] != _header_digest(header):
+        raise ValueError("the checksum of the header differs")
+    return header
+
+
+def _header_digest(header: dict[str, Any]) -> str:
+    content = {name: value for name, value in header.items() if name != "header_sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(array: torch.Tensor) -> str:

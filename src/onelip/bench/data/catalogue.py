@@ -16,6 +16,7 @@ from onelip.bench.data.dataset import Dataset, Progress
 from onelip.bench.data.download import RemoteFile
 from onelip.bench.data.mini import MINI, read_mini
 from onelip.bench.data.npm import NpmPackage
+from onelip.bench.data.own import is_own, own_info
 from onelip.bench.data.tiny_imagenet import TINY_IMAGENET, ZIP_MD5, read_tiny_imagenet
 from onelip.errors import InvalidInputError
 from onelip.protocol import DatasetInfo
@@ -69,13 +70,15 @@ def list_datasets() -> list[str]:
 def get_entry(name: str) -> Entry:
     """Everything about a data set, sources included."""
     if name not in _ENTRIES:
-        raise InvalidInputError(f"unknown data set {name!r}; known: {', '.join(_ENTRIES)}")
+        raise InvalidInputError(
+            f"unknown data set {name!r}; known: {', '.join(_ENTRIES)}, and paths of image folders and .npz files"
+        )
     return _ENTRIES[name]
 
 
 def get_dataset(name: str) -> DatasetInfo:
     """The facts about a data set (image size, classes, means...) without reading it."""
-    return get_entry(name).info
+    return own_info(name) if is_own(name) else get_entry(name).info
 
 
 def load(name: str, device: torch.device | str = "cpu") -> Dataset:
@@ -84,18 +87,18 @@ def load(name: str, device: torch.device | str = "cpu") -> Dataset:
     >>> load("cifar10-mini").train_images.shape
     torch.Size([4000, 3, 32, 32])
     """
-    entry = get_entry(name)
+    info = get_dataset(name)
     # A study trains, certifies and diagnoses in one process: the data are decoded and verified once, and again only if
     # the file has changed.
     try:
-        state = cache_file(entry.info).stat()
-        version = (cache_file(entry.info), state.st_ino, state.st_mtime_ns, state.st_size)
+        state = cache_file(info).stat()
+        version = (cache_file(info), state.st_ino, state.st_mtime_ns, state.st_size)
     except OSError:
         version = None
-    return _read(entry, version, torch.device(device))
+    return _read(info, version, torch.device(device))
 
 
 @functools.lru_cache(maxsize=2)
-def _read(entry: Entry, version: object, device: torch.device) -> Dataset:
-    dataset = read_mini() if entry.read is None else load_cached(entry.info)
+def _read(info: DatasetInfo, version: object, device: torch.device) -> Dataset:
+    dataset = read_mini() if info is MINI else load_cached(info)
     return dataset.to(device)

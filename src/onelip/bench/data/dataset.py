@@ -1,4 +1,4 @@
-"""What a data set is: uint8 images (N, 3, H, W), int64 labels, class names, and constants that belong to it.
+"""What a data set is: uint8 images (N, C, H, W), int64 labels, class names, and constants that belong to it.
 
 The channel means are constants of the data set, not of the split at hand, so that a model sees the same inputs
 whichever part it is trained on. Nothing is divided by a standard deviation: that would multiply the Lipschitz
@@ -42,11 +42,11 @@ class Dataset:
     """How it was obtained, and what is missing if it is not complete."""
 
     def __post_init__(self) -> None:
-        size, classes = self.info.image_size, self.info.num_classes
+        shape, classes = self.info.shape, self.info.num_classes
         for images, labels in ((self.train_images, self.train_labels), (self.test_images, self.test_labels)):
-            if images.dtype != torch.uint8 or images.shape[1:] != (self.info.channels, size, size):
+            if images.dtype != torch.uint8 or images.shape[1:] != shape:
                 raise InvalidInputError(
-                    f"{self.name}: images must be uint8 (N, {self.info.channels}, {size}, {size}), "
+                    f"{self.name}: images must be uint8 (N, {', '.join(map(str, shape))}), "
                     f"got {images.dtype} {tuple(images.shape)}"
                 )
             if labels.dtype != torch.int64 or labels.shape != images.shape[:1] or not len(labels):

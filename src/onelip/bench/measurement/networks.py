@@ -32,7 +32,9 @@ def build_network(network: NetworkSpec, device: torch.device | None = None) -> n
     """The network in training mode."""
     config = convnet_config(network)
     if network.method == REFERENCE:
-        model = ReferenceConvNet(config.channels, config.num_classes, config.input_size, config.kernel_size)
+        model = ReferenceConvNet(config.channels, config.num_classes, config.padded_size, config.kernel_size)
+        if any(config.image_padding):
+            model = nn.Sequential(nn.ZeroPad2d(config.image_padding), model)
     else:
         model = ConvNet.from_config(config)
         if network.method in PEERS:
@@ -48,7 +50,7 @@ def convnet_config(network: NetworkSpec) -> ConvNetConfig:
 def random_batch(network: NetworkSpec, batch_size: int, device: torch.device | None = None) -> tuple[Tensor, Tensor]:
     """Images in [0, 1] and labels, of the shapes of the data set."""
     data = network.data
-    x = torch.rand(batch_size, data.channels, data.image_size, data.image_size, device=device)
+    x = torch.rand(batch_size, *data.shape, device=device)
     return x, torch.randint(data.num_classes, (batch_size,), device=device)
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from onelip.bench.published import published_rates
+from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.runs.durations import format_duration, parse_duration
 from onelip.bench.runs.recipes import PAPER_FROM_SECONDS, RECIPES, Recipe
 from onelip.errors import InvalidInputError
@@ -32,8 +33,8 @@ class NetworkSpec:
     """XS, S, M or L; by default XS."""
     width: int | None = None
     """Channels after the first layer, instead of --size."""
-    dataset: str = "cifar10"
-    """Data set, see `onelip data list`."""
+    dataset: DatasetOption = "cifar10"
+    """Data set, see `onelip data list`; or a folder with one sub-folder of images per class, or an .npz file."""
     kernel_size: int = 3
     """Odd side of the kernels."""
     activation: str = "maxmin"
@@ -70,9 +71,11 @@ class NetworkSpec:
     @property
     def data(self) -> DatasetInfo:
         """Facts about the data set."""
-        if self.dataset not in DATA_SETS:
-            raise InvalidInputError(f"unknown data set {self.dataset!r}; known: {', '.join(DATA_SETS)}")
-        return DATA_SETS[self.dataset]
+        if self.dataset in DATA_SETS:
+            return DATA_SETS[self.dataset]
+        from onelip.bench.data import get_dataset  # one's own data sets: the cache knows them
+
+        return get_dataset(self.dataset)
 
     @property
     def config(self) -> ConvNetConfig:
@@ -90,6 +93,7 @@ class NetworkSpec:
             width=self.width,
             num_classes=data.num_classes,
             input_size=data.image_size,
+            input_width=data.image_width,
             in_channels=data.channels,
             kernel_size=self.kernel_size,
             activation=self.activation,

@@ -1,0 +1,99 @@
+"""Data sets from one NumPy archive: images and labels, and optionally test images and labels.
+
+Arrays are read without pickle, and what a header claims is compared with what is there before memory is taken for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onelip.bench.data.archive import check_regular
+from onelip.bench.data.arrays import assemble, to_labels, to_pixels
+from onelip.bench.data.cache import cache_file, load_cached
+from onelip.bench.data.dataset import Dataset
+from onelip.bench.data.own import keep, own_info, own_name
+from onelip.errors import InvalidInputError, OnelipError
+
+LARGEST_ARRAY = 2**35
+"""Bytes; data sets are kept in memory."""
+_KEYS = {
+    "images": ("images", "train_images", "x_train"),
+    "labels": ("labels", "train_labels", "y_train"),
+    "test_images": ("test_images", "x_test"),
+    "test_labels": ("test_labels", "y_test"),
+    "class_names": ("class_names",),
+}
+
+
+def read_npz(path: Path, seed: int = 0) -> Dataset:
+    """The data set in a file with `images`, `labels` and, if it has them, `test_images`, `test_labels`, `class_names`.
+
+    It is kept in the cache, from which it comes the next time.
+    """
+    check_regular(path)
+    with path.open("rb") as stream:
+        name = own_name("npz", path.stem, hashlib.file_digest(stream, "sha256").hexdigest())
+    try:
+        return load_cached(own_info(name))
+    except OnelipError:
+        pass  # not there, or damaged: read it anew
+    try:
+        arrays = _read_arrays(path)
+        parts = [(to_pixels(arrays["images"], "images"), to_labels(arrays["labels"], "labels"))]
+        if "test_images" in arrays:
+            test = to_pixels(arrays["test_images"], "test_images"), to_labels(arrays["test_labels"], "test_labels")
+            parts.append(test)
+        names = [str(one) for one in arrays["class_names"]] if "class_names" in arrays else None
+        dataset = assemble(name, parts, names, f"read from {path.resolve()}", seed)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, SyntaxError) as error:
+        raise InvalidInputError(f"{path}: damaged or not a NumPy archive ({error!s:.200})") from error
+    cache_file(dataset.info).unlink(missing_ok=True)
+    keep(dataset)
+    return dataset
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    with zipfile.ZipFile(path) as archive:
+        present = set(archive.namelist())
+        for key, spellings in _KEYS.items():
+            found = next((one for one in spellings if f"{one}.npy" in present), None)
+            if found is not None:
+                arrays[key] = _read_array(archive, found)
+    for key in ("images", "labels"):
+        if key not in arrays:
+            there = ", ".join(sorted(present)[:6]) or "nothing"
+            raise InvalidInputError(f"has no array {key!r}; it has {there}")
+    if ("test_images" in arrays) != ("test_labels" in arrays):
+        raise InvalidInputError("test_images and test_labels belong together, one of them is missing")
+    return arrays
+
+
+def _read_array(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
+    claimed = archive.getinfo(f"{key}.npy").file_size
+    with archive.open(f"{key}.npy") as stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in ((1, 0), (2, 0)):
+            raise InvalidInputError(f"{key} is of a NumPy format {version} that is not read here")
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read_header(stream)
+        if dtype.hasobject:
+            raise InvalidInputError(f"{key} holds Python objects, which are never read; save plain numbers")
+        size = int(np.prod(shape, dtype=object)) * dtype.itemsize if shape else dtype.itemsize
+        if size > min(claimed, LARGEST_ARRAY):
+            raise InvalidInputError(
+                f"{key} claims {size:,} bytes, more than the file has or than is read ({LARGEST_ARRAY:,})"
+            )
+        array = np.frombuffer(bytearray(stream.read(size)), dtype=dtype)
+    if array.nbytes != size:
+        raise InvalidInputError(f"{key} is cut short")
+    return array.reshape(shape, order="F" if fortran else "C")
