@@ -223,7 +223,8 @@ class Shouting(nn.Linear):
 
 class Calling(nn.Linear):
     def _call_impl(self, x: Tensor) -> Tensor:
-        return 3 * super()._call_impl(x)
+        result: Any = super()._call_impl(x)
+        return 3 * result
 
 
 class Repeating(nn.Sequential):
@@ -381,7 +382,10 @@ def replace_module(model: nn.Sequential) -> None:
 
 
 def add_hook(model: nn.Sequential) -> None:
-    model[1].register_forward_hook(lambda module, inputs, output: 2 * output)
+    def doubled(module: nn.Module, inputs: Any, output: Any) -> Any:
+        return 2 * output
+
+    model[1].register_forward_hook(doubled)
 
 
 def change_attribute(model: nn.Sequential) -> None:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from onelip.certification import Certifier, certify, explain, lipschitz_bound
+from onelip.errors import InvalidInputError
 from onelip.fusing import fuse
-from onelip.layers import LipschitzResidual, MaxMin, SOCConv2d, SOCLinear, UnitRowsLinear
+from onelip.layers import LipschitzResidual, MaxMin, SOCConv2d, SOCLinear, UnitRowsLinear, create_conv
 from onelip.models import ConvNet
 
 
@@ -106,7 +107,8 @@ def test_the_readmes_model_as_a_class_has_the_same_radii() -> None:
 def test_wrappers_are_taken_off() -> None:
     model, x = trained_resnet(), torch.rand(3, 3, 16, 16)
     radii = certify(model, x).radii
-    wrapped: list[Any] = [nn.DataParallel(model), torch.compile(model), nn.Sequential(torch.compile(model)).eval()]
+    compiled: Any = torch.compile(model)
+    wrapped: list[Any] = [nn.DataParallel(model), compiled, nn.Sequential(compiled).eval()]
     for wrapper in wrapped:
         assert torch.equal(certify(wrapper, x).radii, radii)
 
@@ -118,6 +120,33 @@ def test_exported_programs() -> None:
         lipschitz_bound(model, (3, 16, 16)), rel=1e-9
     )
     assert torch.allclose(certify(program.module(), x).radii, certify(model, x).radii, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["bcop", "cayley"])
+@pytest.mark.parametrize("fused", [True, False])
+def test_exported_networks_have_the_radii_of_their_layers(method: str, fused: bool) -> None:
+    """Circular convolutions arrive as padding and a convolution, frequency layers with the batch behind the pixels."""
+    model = nn.Sequential(create_conv(method, 2, 4, kernel_size=3), MaxMin(), nn.Flatten(), SOCLinear(4 * 36, 3)).eval()
+    x = torch.rand(3, 2, 6, 6)
+    expected = certify(model, x)
+    source = fuse(model, (2, 6, 6)) if fused else model
+    program = torch.export.export(source, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
+    certificate = certify(program, x)
+    assert torch.allclose(certificate.radii, expected.radii, rtol=1e-5, atol=0)
+    assert torch.equal(certificate.predictions, expected.predictions)
+    assert torch.allclose(certify(program, x[:1]).radii, expected.radii[:1], rtol=1e-5, atol=0)
+    in_float32 = certify(program, x, arithmetic="float32").radii
+    assert torch.allclose(in_float32, certify(model, x, arithmetic="float32").radii, rtol=0.02, atol=0)
+
+
+def test_programs_that_were_exported_for_one_length_of_batches() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).eval(), torch.rand(6, 4)
+    expected = certify(model, x).radii
+    for length in (1, 3):
+        program = torch.export.export(model, (x[:length],)).module()
+        assert torch.allclose(certify(program, x).radii, expected, rtol=1e-6)
+    with pytest.raises(InvalidInputError, match="batches of 3"):
+        certify(program, x[:4])
 
 
 def test_fused_models_have_the_radii_of_their_layers() -> None:

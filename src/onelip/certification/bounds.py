@@ -67,8 +67,21 @@ def trace(model: nn.Module, input_shape: Sequence[int] | None = None) -> Graph:
     program = evaluation_model(model)
     with ieee_arithmetic(), torch.no_grad():
         tracer = Tracer(frozen_copy(program), Proofs(), program_dtype(program))
-        zeros = torch.zeros((_BATCH, *shape), dtype=torch.float64, device=program_device(program))
+        zeros = torch.zeros((traced_batch(program), *shape), dtype=torch.float64, device=program_device(program))
         return tracer.run(zeros)[0]
+
+
+def fixed_batch(model: nn.Module) -> int | None:
+    """The number of inputs that a program was exported for, None where it takes any."""
+    nodes = model.graph.nodes if isinstance(model, torch.fx.GraphModule) else ()
+    example = next((node.meta.get("val") for node in nodes if node.op == "placeholder"), None)
+    length = example.shape[0] if isinstance(example, torch.Tensor) and example.dim() else None
+    return length if isinstance(length, int) else None
+
+
+def traced_batch(model: nn.Module) -> int:
+    """How many inputs a model is traced on."""
+    return fixed_batch(model) or _BATCH
 
 
 def program_dtype(model: nn.Module) -> torch.dtype:

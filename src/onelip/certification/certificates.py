@@ -11,13 +11,14 @@ over to the ball by the Lipschitz constants; rounding errors are linear in them,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from onelip.certification.bounds import checked_shape, program_device, program_dtype
+from onelip.certification.bounds import checked_shape, fixed_batch, program_device, program_dtype, traced_batch
 from onelip.certification.errors import BrokenCertificateError
 from onelip.certification.frozen import Fingerprint, check_surroundings, evaluation_model, frozen_copy, unwrapped
 from onelip.certification.graph import Graph
@@ -41,7 +42,9 @@ class Certificate:
 
     `radii` belong to the predictions, right or wrong; `labels` are those passed, or None. `assumptions` says in words
     what the certificate takes for granted beyond docs/certificates.md; it is empty unless a module of the user's
-    declares a constant without a rounding error.
+    declares a constant without a rounding error. `arithmetic` names the programs that the radii hold for, and
+    `switches` is the state of every precision switch of torch under which they were computed, and which they assume of
+    a float32 program.
     """
 
     predictions: Tensor
@@ -49,6 +52,8 @@ class Certificate:
     radii: Tensor
     labels: Tensor | None = None
     assumptions: tuple[str, ...] = ()
+    arithmetic: ArithmeticName = "float64"
+    switches: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def correct(self) -> Tensor:
@@ -94,6 +99,14 @@ class Certifier:
     The weights are pinned at construction. Every batch is also run through the model itself: where its scores differ
     from the pinned ones' by more than rounding can explain, `BrokenCertificateError` is raised. A model that has
     visibly changed is refused.
+
+    Attributes:
+        input_shape: that of one input, without the batch.
+        input_scale: how many units of x make one unit of the radius.
+        arithmetic: "float64" or "float32", the programs that certificates hold for; see `certify`.
+        dtype: the type that the model computes in.
+        switches: the precision switches of torch, set to IEEE arithmetic, under which the bounds were proven.
+        graph: the calls that the model makes, with their proven constants.
     """
 
     def __init__(
@@ -110,16 +123,17 @@ class Certifier:
             raise InvalidInputError(f"input_scale={input_scale} must be a positive number such as 1 or 255")
         check_surroundings()
         self.input_shape = checked_shape(model, input_shape)
-        self.input_scale, self.arithmetic = float(input_scale), arithmetic
+        self.input_scale, self.arithmetic = float(input_scale), cast(ArithmeticName, arithmetic)
         self._original = unwrapped(model)
         self.model = evaluation_model(model)
         self.dtype = program_dtype(self.model)
         if arithmetic == "float32":
             self._check_float32()
         self._fingerprint = Fingerprint(self._original)
-        with ieee_arithmetic(), torch.no_grad():
+        with ieee_arithmetic() as self.switches, torch.no_grad():
             self._frozen, self._proofs = frozen_copy(self.model), Proofs()
-            zeros = torch.zeros((2, *self.input_shape), dtype=torch.float64, device=program_device(self.model))
+            shape = traced_batch(self.model), *self.input_shape
+            zeros = torch.zeros(shape, dtype=torch.float64, device=program_device(self.model))
             self.graph, _ = self._tracer().run(zeros)
         if len(self.graph.output.shape) != 1 or self.graph.output.shape[0] < 2:
             raise InvalidInputError("certificates need a model that maps an input to at least two scores")
@@ -139,10 +153,10 @@ class Certifier:
     def __call__(self, x: Tensor, labels: Tensor | None = None, *, batch_size: int = 256) -> Certificate:
         """Certify a batch of inputs."""
         self._check_inputs(x, labels)
-        parts = [self._certify(part) for part in x.split(batch_size)]
+        parts = [self._certify(part) for part in x.split(fixed_batch(self.model) or batch_size)]
         predictions, margin, radii = (torch.cat(column) for column in zip(*parts, strict=True))
         kept = None if labels is None else labels.cpu()
-        return Certificate(predictions, margin, radii, kept, self.assumptions)
+        return Certificate(predictions, margin, radii, kept, self.assumptions, self.arithmetic, dict(self.switches))
 
     @torch.no_grad()
     def check_scores(self, x: Tensor, scores: Tensor) -> None:
@@ -190,6 +204,12 @@ class Certifier:
             raise InvalidInputError("the model has changed since its bounds were proven: make a new Certifier")
         if tuple(x.shape[1:]) != self.input_shape or not len(x):
             raise InvalidInputError(f"x has the shape {tuple(x.shape)}, expected (batch, *{self.input_shape})")
+        fixed = fixed_batch(self.model)
+        if fixed is not None and len(x) % fixed:
+            raise InvalidInputError(
+                f"x holds {len(x)} inputs, but this program was exported for batches of {fixed}: pass a multiple, or "
+                "export it with a batch of any length (dynamic_shapes)"
+            )
         if not x.is_floating_point() or (self.arithmetic == "float32" and x.dtype != torch.float32):
             raise InvalidInputError(f"x has the type {x.dtype}, expected what the model takes, such as float32")
         if labels is not None and labels.shape != x.shape[:1]:

@@ -75,7 +75,18 @@ class Scaled(NamedTuple):
     roundings: int
 
 
-Fact = Moved | Extremum | Entrywise | Scores | Scaled
+class Rows(NamedTuple):
+    """Row i is sum_t base[start_t + i] @ matrices_t[i], or base[start + i] itself, plus constants of a norm `shift`.
+
+    Rows are the places before the batch, and i counts those of the value.
+    """
+
+    base: Node
+    terms: tuple[tuple[int, Tensor | None], ...]
+    shift: float
+
+
+Fact = Moved | Extremum | Entrywise | Scores | Scaled | Rows
 """What else is known about a node, from which bounds of several nodes together are made."""
 
 

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 class Traced:
     """Stands for a tensor. It is not one, so that no code can read or change the numbers unseen."""
 
-    def __init__(self, tracer: Tracer, node: Node, value: Tensor) -> None:
+    def __init__(self, tracer: Tracer, node: Node, value: Tensor, before: int | None = None) -> None:
         self.tracer, self.node, self.value = tracer, node, value
+        self.before = before
+        """None where dimension 0 is the batch. Else the entries are in the order before x batch x after, whatever the
+        shape: so many places stand before the batch."""
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -34,7 +37,11 @@ class Traced:
 
     def shape_without_batch(self) -> tuple[int, ...]:
         """That of one input."""
-        return tuple(self.value.shape[1:])
+        return tuple(self.by_input().shape[1:])
+
+    def by_input(self) -> Tensor:
+        """The value with the batch as dimension 0."""
+        return by_input(self.value, self.before, self.tracer.batch)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -132,6 +139,11 @@ class Traced:
                 return self.tracer.call(torch.transpose, (self, -2, -1), {}) if name == "mT" else self.t()
             raise self.tracer.refused(f"Tensor.{name}", "this attribute has no bound")
         return lambda *args, **kwargs: self.tracer.call(method, (self, *args), kwargs)
+
+
+def by_input(value: Tensor, before: int | None, batch: int) -> Tensor:
+    """A value with the batch as dimension 0: (batch, before, after) where it stands elsewhere."""
+    return value if before is None else value.reshape(before, batch, -1).transpose(0, 1)
 
 
 class Comparison:

@@ -37,10 +37,10 @@ from onelip.certification.graph import (
 )
 from onelip.certification.joint import joint_lipschitz
 from onelip.certification.leaves import Leaf, Proofs
-from onelip.certification.operations import find_operation, module_refusal, refusal
-from onelip.certification.traced import Traced, all_traced
+from onelip.certification.operations import find_inside, find_operation, module_refusal, refusal
+from onelip.certification.traced import Traced, all_traced, by_input
 from onelip.linalg.layer_bound import LayerBound, Rounding
-from onelip.linalg.proven import gamma
+from onelip.linalg.proven import batch_norm_bounds
 from onelip.linalg.tracing import observed
 
 _PATCHING = threading.RLock()
@@ -73,6 +73,8 @@ class Tracer:
                 raise self.refused("this call", f"it needs true tensors ({_first_line(error)})") from error
         if not isinstance(output, Traced):
             raise self.refused("the model", f"it returns {_described(output)}, which must be one tensor of the input")
+        if output.before is not None:
+            raise self.refused("the model", "the batch must be the first dimension of what it returns")
         self.check_current(output)
         return Graph(tuple(self.nodes), output.node), output.value
 
@@ -89,26 +91,28 @@ class Tracer:
         facts: tuple[Fact, ...] = (),
         shares_memory: bool = False,
         weighted: tuple[float, ...] | None = None,
+        before: int | None = None,
     ) -> Traced:
-        """A node: what it computed from which inputs, with which coefficients."""
-        if value.dim() < 1 or value.shape[0] != self.batch:
+        """A node: what it computed from which inputs, with which coefficients. `before`: see `Traced`."""
+        if value.dim() < 1 or (before is None and value.shape[0] != self.batch):
             raise self.refused(
                 place, "it mixes the inputs of a batch or drops the batch dimension, which must stay the first one"
             )
         for handle, _ in inputs:
             if rounding is not exactly and handle.node.norm is None:
-                handle.node.norm = norms_of(handle.value)
+                handle.node.norm = batch_norm_bounds(handle.by_input())
         nodes = tuple(handle.node for handle, _ in inputs)
         coefficients = tuple(float(coefficient) for _, coefficient in inputs)
-        node = Node(len(self.nodes), place, tuple(value.shape[1:]), nodes, coefficients, joint, rounding, facts=facts)
+        shape = tuple(by_input(value, before, self.batch).shape[1:])
+        node = Node(len(self.nodes), place, shape, nodes, coefficients, joint, rounding, facts=facts)
         node.lipschitz = _lipschitz(node)
         node.weighted = coefficients if weighted is None else weighted
         if shares_memory:
             node.storage, node.version = nodes[0].storage, nodes[0].version
         if self.keep:
-            node.value = value
+            node.value = by_input(value, before, self.batch)
         self.nodes.append(node)
-        return Traced(self, node, value)
+        return Traced(self, node, value, before)
 
     def check_current(self, handle: Traced) -> None:
         """A value that was overwritten in place through one of its views is not what the program reads."""
@@ -144,6 +148,12 @@ class Tracer:
             name = getattr(function, "__name__", str(function))
             place = self.place(name)
             raise self.refused(place, refusal(name, place.kind))
+        if any(handle.before is not None for handle in all_traced((arguments, keywords))):
+            operation = find_inside(operation)
+            if operation is None:
+                raise self.refused(
+                    getattr(function, "__name__", str(function)), "the batch must be its first dimension"
+                )
         with torch.set_grad_enabled(self.keep), _quiet():
             return operation.apply(self, arguments, keywords)
 
@@ -160,7 +170,8 @@ class Tracer:
     def call_module(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A module that is called: a leaf is one node, all others are entered."""
         (handle,) = arguments if len(arguments) == 1 and not keywords else (None,)
-        leaf = self.proofs.leaf(module) if isinstance(handle, Traced) and not _has_hooks(module) else None
+        one = isinstance(handle, Traced) and handle.before is None and not _has_hooks(module)
+        leaf = self.proofs.leaf(module) if one else None
         self._modules.append(module)
         try:
             reason = module_refusal(module)
@@ -232,13 +243,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         nn.Module.__call__ = intercepting
-
-
-def norms_of(value: Tensor) -> Tensor:
-    """Upper bounds of the norms of a batch's activations, on the CPU; squares below 2^-1022 may have been lost."""
-    flat = value.detach().flatten(1)
-    entries = max(1, flat.shape[1])
-    return torch.linalg.vector_norm(flat, dim=1).cpu() * (1 + gamma(entries + 8)) + entries**0.5 * 2.0**-509
 
 
 def _lipschitz(node: Node) -> float:

@@ -144,6 +144,13 @@ def magnitude_norm_bound(matrices: Tensor) -> float:
     return parts.restored(math.sqrt(float(torch.minimum(simple, root).amax())) * relative * SAFETY)
 
 
+def batch_norm_bounds(batch: Tensor) -> Tensor:
+    """Upper bounds of the norms of the tensors of a batch (n, ...), on the CPU; squares below 2^-1022 may be lost."""
+    flat = batch.detach().double().flatten(1)
+    entries = max(1, flat.shape[1])
+    return torch.linalg.vector_norm(flat, dim=1).cpu() * (1 + gamma(entries + 8)) + entries**0.5 * 2.0**-509
+
+
 def vector_norm_bound(vector: Tensor) -> float:
     """Proven upper bound of the 2-norm of all entries of a tensor."""
     parts = scaled(vector)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 # Importing these registers the operations that they know.
-from onelip.certification.operations import arithmetic, elementwise, movement, pooling, products, reductions
+from onelip.certification.operations import (
+    arithmetic,
+    batch_inside,
+    elementwise,
+    movement,
+    pooling,
+    products,
+    reductions,
+)
 from onelip.certification.operations.refused import module_refusal, refusal
-from onelip.certification.operations.registered import find_operation
+from onelip.certification.operations.registered import find_inside, find_operation
 
 __all__ = [
     "arithmetic",
+    "batch_inside",
     "elementwise",
+    "find_inside",
     "find_operation",
     "module_refusal",
     "movement",

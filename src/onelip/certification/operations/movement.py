@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.certification.graph import Moved, exactly
+from onelip.certification.operations.batch_inside import permuted_batch
 from onelip.certification.operations.registered import Call, operation
 from onelip.certification.traced import Traced
 
@@ -113,10 +114,10 @@ def _by(
 
 @operation("permute")
 def permute(call: Call, input: Traced, *dims: Any, **keywords: Any) -> Traced:
-    """Dimensions in another order, the batch first."""
+    """Dimensions in another order; from another place than the first the batch has to come back before the end."""
     order = [dim % input.dim() for dim in (keywords.get("dims") or _numbers(dims))]
     if order[0] != 0:
-        raise call.refused("it moves the batch, which must stay the first dimension")
+        return permuted_batch(call, input, order)
     return _by(call, input, lambda t: t.permute(order))
 
 

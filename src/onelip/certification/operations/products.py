@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from onelip.certification.circular import circular_padding, padded_image
 from onelip.certification.graph import Scores
 from onelip.certification.operations.registered import Call, entries, operation
 from onelip.certification.proof_costs import announce
 from onelip.certification.traced import Traced
 from onelip.certification.volume_convolutions import volume_norm_bounds
 from onelip.linalg.layer_bound import LayerBound, linear_bound
-from onelip.linalg.linear_bounds import bias_norm, matrix_bound
+from onelip.linalg.linear_bounds import bias_norm, convolution_bound, matrix_bound
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
 
@@ -113,6 +114,16 @@ def _conv(
     value = run(x.value)
     size = tuple(x.shape[2:])
     numbers = [kernel] if shift is None else [kernel, shift]
+    padded = padded_image(x.node) if axes == 2 and not any(map(any, sides)) else None
+    if padded is not None:
+        convolution = Convolution(
+            kernel, (steps[0], steps[1]), (spread[0], spread[1]), padded.padding, "circular", groups
+        )
+        image = padded.image.shape[1], padded.image.shape[2]
+        key = "circular", image, steps, spread, padded.padding, groups
+        bound = call.proven(key, numbers, lambda: convolution_bound(convolution, image, shift))
+        source = Traced(call.tracer, padded.image, x.value)
+        return _kept(call.unary(source, value, bound), lambda t: run(circular_padding(t, padded.padding)))
     key = "conv", size, steps, spread, sides, groups
     bound = call.proven(
         key, numbers, lambda: _conv_bound(kernel, shift, size, steps, spread, sides, groups, entries(value))

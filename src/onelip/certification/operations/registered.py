@@ -21,6 +21,7 @@ from onelip.certification.errors import UnknownLipschitzConstant
 from onelip.certification.graph import Entrywise, Fact, Moved, Place, Shape, exactly
 from onelip.certification.traced import Traced
 from onelip.linalg.layer_bound import LayerBound, Rounding
+from onelip.linalg.proven import batch_norm_bounds
 
 if TYPE_CHECKING:
     from onelip.certification.tracing import Tracer
@@ -55,6 +56,7 @@ class Operation:
 
 _OPERATIONS: dict[Any, Operation] = {}
 _BY_NAME: dict[str, Handler] = {}
+_INSIDE: dict[str, Handler] = {}
 NN: Any = getattr(torch._C, "_nn")  # noqa: B009 - compiled, unknown to type checkers
 _NAMESPACES = (torch, F, NN, torch.Tensor, torch.special, torch.linalg)
 
@@ -75,6 +77,22 @@ def operation(*names: str, only: Sequence[Any] = ()) -> Callable[[Handler], Hand
         return handler
 
     return register
+
+
+def inside_operation(*names: str) -> Callable[[Handler], Handler]:
+    """Register a handler for values whose batch is not their first dimension."""
+
+    def register(handler: Handler) -> Handler:
+        _INSIDE.update(dict.fromkeys(names, handler))
+        return handler
+
+    return register
+
+
+def find_inside(operation: Operation) -> Operation | None:
+    """The same operation for values whose batch is not their first dimension, if it is known."""
+    handler = _INSIDE.get(operation.name)
+    return None if handler is None or operation.in_place else Operation(operation.name, handler, False)
 
 
 def find_operation(function: Any) -> Operation | None:
@@ -165,6 +183,8 @@ class Call:
         indices = moved_indices(shape, index)
         constant = 1.0
         if copies:
+            if x.node.norm is None:  # a convolution may turn out to be one of the value before it was padded
+                x.node.norm = batch_norm_bounds(x.value)
             found = indices(0)
             most = int(torch.bincount(found[found >= 0], minlength=1).amax())
             constant = 1.0 if most <= 1 else math.sqrt(most) * (1 + 2.0**-50)
