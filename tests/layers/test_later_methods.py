@@ -99,7 +99,7 @@ class TestReflector:
     @pytest.mark.parametrize("gap", [1e-3, 1e-6, 0.0])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
     def test_columns_close_to_each_other(self, gap: float, dtype: torch.dtype) -> None:
-        """A ridge in float32 gives norms up to 31 here."""
+        """Solving with a ridge of 1e-7 in float32 gives norms up to 27 for the first gap and 7,000 for the second."""
         columns = torch.randn(5, 8, 4, dtype=dtype)
         columns[..., 1] = columns[..., 0] + gap * torch.randn(5, 8, dtype=dtype)
         values = torch.linalg.svdvals(reflector(columns).to(torch.complex128))

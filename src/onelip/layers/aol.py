@@ -29,7 +29,7 @@ from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
 from onelip.linalg.spectral_rescaling import kernel_rescaling, rescaling
 
 MOST_STEPS = 6
-"""A power of 2^6 is within 1 % of the norm; the kernel of a further one has a thousand taps."""
+"""Random 3 x 3 kernels of 16 channels have norm 0.99 then, and a further step takes four times the operations."""
 
 
 class AOLConv2d(KernelConv2d):
