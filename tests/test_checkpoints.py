@@ -5,7 +5,9 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import model_factories
 import pytest
 import safetensors.torch
 import torch
@@ -111,8 +113,8 @@ def test_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_only_networks_with_their_own_parameters_are_saved(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    with pytest.raises(InvalidInputError, match="only a ConvNet can be saved with its configuration, got Linear"):
-        save_model(nn.Linear(2, 2), path)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=r"Linear needs the function that rebuilds it.*factory="):
+        save_model(nn.Linear(2, 2), path)
     with pytest.raises(InvalidInputError, match="save the network before fusing"):
         save_model(fuse(small_net("cayley")), path)  # type: ignore[arg-type]
     assert not path.exists()
@@ -137,6 +139,82 @@ def changed(**changes: object) -> dict[str, str]:
 
 def changed_config(**changes: object) -> dict[str, str]:
     return changed(config=json.loads(good_header()["onelip"])["config"] | changes)
+
+
+@pytest.mark.parametrize(
+    ("factory", "arguments"),
+    [
+        ("model_factories:sequential", {"num_classes": 3, "input_shape": (3, 8, 8)}),
+        ("model_factories:converted", {"num_classes": 3, "input_shape": [3, 8, 8]}),
+        (model_factories.tied, {"features": 4}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_models_of_factories(factory: Any, arguments: dict[str, Any], dtype: torch.dtype, tmp_path: Path) -> None:
+    function = getattr(model_factories, factory.split(":")[1]) if isinstance(factory, str) else factory
+    model = function(**arguments).to(dtype)
+    for parameter in model.parameters():
+        parameter.data += 0.01 * torch.randn_like(parameter)
+    path = tmp_path / "model.safetensors"
+    digest = save_model(model, path, factory=factory, arguments=arguments)
+    x = torch.randn(2, *arguments.get("input_shape", (4,)), dtype=dtype)
+    state = torch.get_rng_state()
+    full_name = f"model_factories:{function.__name__}"
+    for given in ({"factory": function}, {"allow": "model_factories"}, {"allow": (full_name,)}):
+        again = load_model(path, sha256=digest, **given)
+        assert torch.equal(again.eval()(x), model.eval()(x))
+        assert {p.dtype for p in again.parameters()} == {dtype}
+        assert len(list(again.parameters())) == len(list(model.parameters())), "tied weights stay tied"
+    assert torch.equal(torch.get_rng_state(), state)
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    with pytest.raises(InvalidInputError, match="SHA-256"):
+        load_model(path, sha256=digest, allow="model_factories")
+
+
+def test_a_file_imports_nothing_that_is_not_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, trace = tmp_path / "model.safetensors", tmp_path / "trace"
+    (tmp_path / "trap.py").write_text(f"open({str(trace)!r}, 'w').close()\nfrom os import system\ndef make(): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(name: str, arguments: Any = None) -> None:
+        header = {"format": "factory", "version": 3, "factory": name, "arguments": arguments or {}}
+        safetensors.torch.save_file({"weight": torch.ones(1)}, path, {"onelip": json.dumps(header)})
+
+    write("trap:make")
+    for allow in ((), "tra", "trap.make", "trap:other", ("trapper", "torch")):
+        with pytest.raises(InvalidInputError, match=r"trap:make.*allow="):
+            load_model(path, allow=allow)
+    assert not trace.exists()
+    with pytest.raises(InvalidInputError, match=r"not an nn\.Module"):
+        load_model(path, allow="trap")
+    assert trace.exists()
+    for name in ("trap:system", "trap:os.system", "os:system", "trap", "trap:make()", "trap:_x:y"):
+        write(name, {"command": f"touch {tmp_path / 'ran'}"})
+        with pytest.raises(InvalidInputError):
+            load_model(path, allow="trap")
+    write("trap:absent")
+    with pytest.raises(InvalidInputError, match="absent"):
+        load_model(path, allow="trap")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_factories_that_do_not_rebuild_the_model(tmp_path: Path) -> None:
+    model, path = model_factories.sequential(num_classes=3, input_shape=(3, 8, 8)), tmp_path / "model.safetensors"
+    arguments = {"num_classes": 3, "input_shape": (3, 8, 8)}
+    with pytest.raises(InvalidInputError, match="expected"):
+        save_model(model, path, factory="model_factories:sequential", arguments=arguments | {"num_classes": 4})
+    with pytest.raises(InvalidInputError, match="JSON"):
+        save_model(model, path, factory="model_factories:sequential", arguments={"num_classes": torch.ones(1)})
+    with pytest.raises(InvalidInputError, match="absent_module"):
+        save_model(model, path, factory="absent_module:f")
+    with pytest.raises(InvalidInputError, match="failed"):
+        save_model(model, path, factory="model_factories:sequential")
+    with pytest.raises(InvalidInputError, match="module:function"):
+        save_model(model, path, factory=lambda: model)
+    assert not path.exists()
+    save_model(model, path, factory="model_factories:sequential", arguments=arguments)
+    with pytest.raises(InvalidInputError, match="tensors are not those"):
+        load_model(path, factory=lambda **_: nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize(
