@@ -14,6 +14,7 @@ from onelip.certification import lipschitz_bound
 from onelip.layers import LipschitzLayer, MethodInfo
 from onelip.layers.base import transform_layers
 from onelip.layers.shapes import ParametrisedLayer
+from onelip.layers.variants import transposed
 from onelip.linalg.layer_bound import FLOAT32, FLOAT64
 
 FEATURES = (6,)
@@ -25,6 +26,12 @@ CONVS: dict[str, dict[str, Any]] = {
     "square": {"kernel_size": 7},  # the same on square images, whose frequencies have a form of their own
 }
 CASES = (*CONVS, "linear")
+GEOMETRIES: dict[str, dict[str, Any]] = {
+    "grouped": {"kernel_size": 3, "groups": 2},
+    "dilated": {"kernel_size": (3, 2), "dilation": 2, "padding": 1},
+    "transposed": {"kernel_size": 3, "stride": 2},
+}
+"""What stands around a core: the same code for every method, so that one test each is enough."""
 SCALES = {"tiny": 1e-12, "zero": 0.0, "huge": 1e12}
 STATES = ("fresh", "stepped", *SCALES)
 GUARANTEED = {torch.float32: 1 + 5e-6, torch.float64: 1 + 2e-8}
@@ -47,7 +54,8 @@ def fresh(method: MethodInfo, case: str, dtype: torch.dtype = torch.float64, cha
     """A small layer as it starts."""
     if case == "linear":
         return method.linear_layer(*FEATURES, *FEATURES, dtype=dtype)
-    return method.conv(channels, channels, **CONVS[case], dtype=dtype)
+    conv = transposed(method.conv) if case == "transposed" else method.conv
+    return conv(channels, channels, **(CONVS | GEOMETRIES)[case], dtype=dtype)
 
 
 def make(method: MethodInfo, case: str, dtype: torch.dtype = torch.float64, channels: int = 4) -> ParametrisedLayer:
@@ -150,11 +158,13 @@ def check_gradients(method: MethodInfo, case: str) -> None:
 
 def check_gradcheck(method: MethodInfo, case: str) -> None:
     """Derivatives with respect to input and parameters against finite differences."""
-    layer = make(method, case, channels=3).eval()
+    channels = 4 if case == "grouped" else 3
+    layer = make(method, case, channels=channels).eval()
     names = [name for name, _ in layer.named_parameters()]
     values = [parameter.detach().clone().requires_grad_() for parameter in layer.parameters()]
-    size = {"strided": (5, 4), "square": (4, 4)}.get(case, (3, 4))  # the smallest images that show all of a case
-    x = torch.randn(1, *(FEATURES if case == "linear" else (3, *size)), dtype=torch.float64, requires_grad=True)
+    # The smallest images that show all of a case.
+    size = {"strided": (5, 4), "square": (4, 4), "dilated": (4, 5)}.get(case, (3, 4))
+    x = torch.randn(1, *(FEATURES if case == "linear" else (channels, *size)), dtype=torch.float64, requires_grad=True)
 
     def function(x: Tensor, *parameters: Tensor) -> Tensor:
         return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), (x,))
@@ -273,6 +283,19 @@ def check_scaling(method: MethodInfo, case: str, lipschitz: float) -> None:
     check_fusing(layer, input_shape(case), tolerance=1e-5 * max(1.0, lipschitz))
     assert layer.bound(input_shape(case)).lipschitz >= 0.1 * lipschitz
     assert f"lipschitz={lipschitz}" in repr(layer)
+
+
+def check_geometry(method: MethodInfo, case: str) -> None:
+    """What may depend on the surroundings of a core."""
+    layer = in_state(method, case, "stepped", torch.float32)
+    check_bound(method, layer, input_shape(case), points=2)
+    check_gradients(method, case)
+    check_gradcheck(method, case)
+    check_both_modes_agree(method, case)
+    check_cache(method, case)
+    check_copies(method, case)
+    check_stacking(method, case)
+    check_fusing(make(method, case), input_shape(case))
 
 
 def check_all(method: MethodInfo, case: str) -> None:

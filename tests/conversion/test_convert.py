@@ -83,9 +83,47 @@ def test_every_change_is_listed_once_and_printed() -> None:
 def test_a_strided_convolution_is_one_of_stride_1_on_unshuffled_pixels(side: int, stride: int) -> None:
     x, kernel = torch.randn(2, 3, 4 * stride, 4 * stride).double(), torch.randn(5, 3, side, side).double()
     expected = F.conv2d(x, kernel, stride=stride, padding=side // 2)
-    core = unshuffled_kernel(kernel, stride)
+    core = unshuffled_kernel(kernel, (stride, stride))
     found = F.conv2d(F.pixel_unshuffle(x, stride), core, padding=side // 2)
     assert torch.allclose(found, expected)
+
+
+@pytest.mark.parametrize("method", ["aol", "bcop", "cpl"])
+def test_every_geometry_of_torch_converts(method: str) -> None:
+    plain = nn.Sequential(
+        nn.Conv2d(4, 8, 3, padding=1, groups=2),
+        nn.Conv2d(8, 8, (1, 3), padding="same", groups=8),
+        nn.Conv2d(8, 8, 3, padding=2, dilation=2),
+        nn.Conv2d(8, 8, 4, stride=2, padding=1),
+        nn.Conv2d(8, 4, 2, stride=2),
+        nn.Conv2d(4, 4, 3),
+    )
+    x = torch.randn(2, 4, 16, 16)
+    converted = convert(plain, method).eval()
+    assert not converted.conversion.failures
+    assert converted(x).shape == plain(x).shape
+    assert lipschitz_bound(converted, (4, 16, 16)) <= 1 + 1e-4
+
+
+def test_transposed_convolutions_and_those_of_signals_convert() -> None:
+    image = nn.Sequential(nn.ConvTranspose2d(4, 2, 4, stride=2, padding=1))
+    signal = nn.Sequential(nn.Conv1d(2, 4, 5, stride=2, padding=2), nn.ReLU(), nn.Conv1d(4, 4, 3, padding="same"))
+    for plain, shape in ((image, (4, 5, 6)), (signal, (2, 11))):
+        converted = convert(plain, "lot").eval()
+        assert not converted.conversion.failures
+        assert converted(torch.randn(2, *shape)).shape == plain(torch.randn(2, *shape)).shape
+        assert lipschitz_bound(converted, shape) <= 1 + 1e-4
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_trained_weights_of_groups_keep_their_directions(stride: int) -> None:
+    """AOL multiplies each input channel of a kernel by a number, which is the same where all have one tap alike."""
+    plain = nn.Conv2d(4, 4, 2, stride=stride, groups=2, bias=False)
+    with torch.no_grad():
+        plain.weight.zero_()[:, :, 0, 0] = torch.tensor([[1.0, 0.0], [0.0, 1.0]] * 2)
+    x = torch.randn(2, 4, 6, 6)
+    converted = convert(nn.Sequential(plain), "aol").eval()
+    assert torch.allclose(converted(x), plain(x), atol=1e-5)
 
 
 def test_orthogonal_trained_weights_are_kept_as_they_are() -> None:

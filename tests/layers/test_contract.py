@@ -161,6 +161,12 @@ class TestLayer:
         assert (error < 1e-12) == method.linear
 
 
+@pytest.mark.parametrize("case", contract.GEOMETRIES)
+@each_method
+def test_geometries(method: MethodInfo, case: str) -> None:
+    contract.check_geometry(method, case)
+
+
 @pytest.mark.parametrize("lipschitz", [0.25, 10.0])
 @over(LIPSCHITZ, "circular", "zeros", "square", "linear")
 def test_a_constant_other_than_one(method: MethodInfo, case: str, lipschitz: float) -> None:
@@ -231,6 +237,8 @@ FAMILIES = [
     ("sandwich", "square"),
     ("sll", "linear"),
     ("soc", "zeros"),
+    ("aol", "grouped"),
+    ("standard", "dilated"),
 ]
 """One layer for each operator and each way to it: compilers take seconds a layer, and see no more in the others."""
 
@@ -241,6 +249,7 @@ class TestCompilers:
             return {type(make(get_method(key), case).transform(image_size(case))) for key, case in pairs}
 
         every = [(m.key, case) for m in METHODS for case in contract.CASES if supports(m, case)]
+        every.append(("aol", "grouped"))
         assert operators(FAMILIES) == operators(every)
 
     @pytest.mark.parametrize(("key", "case"), FAMILIES)

@@ -34,26 +34,26 @@ def padded_by_index(x: Tensor, pad: int) -> Tensor:
 @pytest.mark.parametrize("size", [(4, 5), (3, 3), (1, 1), (2, 6), (8, 8)], ids=str)
 def test_circular_padding(size: tuple[int, int], pad: int, layout: torch.memory_format) -> None:
     x = normal(2, 3, *size).contiguous(memory_format=layout)
-    assert torch.equal(circular_pad(x, pad), padded_by_index(x, pad))
+    assert torch.equal(circular_pad(x, (pad, pad)), padded_by_index(x, pad))
 
 
 @pytest.mark.parametrize("pad", [1, 2])
 def test_padding_keeps_channels_innermost(pad: int) -> None:
     x = normal(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
-    assert circular_pad(x, pad).is_contiguous(memory_format=torch.channels_last)
+    assert circular_pad(x, (pad, pad)).is_contiguous(memory_format=torch.channels_last)
 
 
 def test_padding_of_one_channel_and_of_a_view() -> None:
     """Where strides alone do not tell the layout."""
     for x in (normal(2, 1, 4, 5), normal(2, 6, 4, 5)[:, ::2], normal(2, 4, 5, 3).permute(0, 3, 1, 2)[:, :2]):
-        assert torch.equal(circular_pad(x, 1), padded_by_index(x, 1))
+        assert torch.equal(circular_pad(x, (1, 1)), padded_by_index(x, 1))
 
 
 @each_layout
 def test_padding_can_be_differentiated_twice(layout: torch.memory_format) -> None:
     x = normal(1, 2, 3, 4).contiguous(memory_format=layout).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: circular_pad(x, 1), (x,))
-    assert torch.autograd.gradgradcheck(lambda x: circular_pad(x, 1).square(), (x,))
+    assert torch.autograd.gradcheck(lambda x: circular_pad(x, (1, 1)), (x,))
+    assert torch.autograd.gradgradcheck(lambda x: circular_pad(x, (1, 1)).square(), (x,))
 
 
 @pytest.mark.parametrize("padding_mode", ["circular", "zeros"])

@@ -57,12 +57,15 @@ def test_the_static_names_are_those_of_the_shipped_methods() -> None:
     )
     exported = {name: getattr(layers, name) for name in listed if not name.startswith("Lipschitz")}
     classes = {name for name, each in exported.items() if isinstance(each, type) and issubclass(each, LipschitzLayer)}
-    assert classes == {c.__name__ for key in SHIPPED for c in (get_method(key).conv, get_method(key).linear_layer)}
+    names = {get_method(key).conv.__name__.removesuffix("Conv2d") for key in SHIPPED}
+    assert classes == {name + kind for name in names for kind in ("Conv1d", "Conv2d", "ConvTranspose2d", "Linear")}
 
 
 def test_layers_by_key() -> None:
     assert type(create_conv("soc", 3, 4, 3)) is get_method("SOC").conv
     assert type(create_linear("aol", 3, 4)) is get_method("aol").linear_layer
+    assert type(layers.create_conv_transpose("aol", 3, 4, 3)) is layers.__dict__["AOLConvTranspose2d"]
+    assert type(layers.create_conv1d("AOL", 3, 4, 3)) is layers.__dict__["AOLConv1d"]
     with pytest.raises(ValueError, match="use one of aol, bcop"):
         get_method("nope")
 

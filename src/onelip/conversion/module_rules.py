@@ -25,6 +25,8 @@ from onelip.layers import (
     ScaledAvgPool2d,
     ScaledMaxPool2d,
     create_conv,
+    create_conv1d,
+    create_conv_transpose,
     create_linear,
     get_method,
 )
@@ -81,6 +83,42 @@ def _conv(conv: nn.Conv2d, options: Options) -> Replacement:
     return layer, "; ".join([*notes, start_from(layer, conv, options.keep_weights)])
 
 
+def _conv_transpose(conv: nn.ConvTranspose2d, options: Options) -> Replacement:
+    layer = create_conv_transpose(
+        options.method,
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size,
+        stride=conv.stride,
+        padding=conv.padding,
+        output_padding=conv.output_padding,
+        groups=conv.groups,
+        bias=conv.bias is not None,
+        dilation=conv.dilation,
+        padding_mode="zeros",
+        **_factory(conv),
+    )
+    return layer, "starts anew"
+
+
+def _conv1d(conv: nn.Conv1d, options: Options) -> Replacement:
+    layer = create_conv1d(
+        options.method,
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size[0],
+        stride=conv.stride[0],
+        padding=conv.padding if isinstance(conv.padding, str) else conv.padding[0],
+        dilation=conv.dilation[0],
+        groups=conv.groups,
+        bias=conv.bias is not None,
+        padding_mode="circular" if conv.padding_mode == "circular" else "zeros",
+        **_factory(conv),
+    )
+    note = "" if conv.padding_mode in ("circular", "zeros") else f"zeros padding in place of {conv.padding_mode}; "
+    return layer, f"{note}starts anew"
+
+
 def _linear(linear: nn.Linear, options: Options) -> Replacement:
     has_bias = linear.bias is not None
     layer = create_linear(options.method, linear.in_features, linear.out_features, bias=has_bias, **_factory(linear))
@@ -131,6 +169,8 @@ def _stays(module: nn.Module, options: Options) -> None:
 
 RULES: dict[type[nn.Module], Callable[[Any, Options], Replacement | None]] = {
     nn.Conv2d: _conv,
+    nn.ConvTranspose2d: _conv_transpose,
+    nn.Conv1d: _conv1d,
     nn.Linear: _linear,
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), _batch_norm),
     nn.LayerNorm: _layer_norm,

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
+from onelip.linalg.fourier import Size
 
 
 @torch.no_grad()
@@ -18,7 +19,10 @@ def start_from(layer: LipschitzConv2d | LipschitzLinear, plain: nn.Conv2d | nn.L
         return "starts anew: the method has no weights like these"
     weight = plain.weight
     if isinstance(layer, LipschitzConv2d):
-        weight = unshuffled_kernel(weight, layer.stride[0])
+        if layer.stride != (1, 1) and layer.dilation != (1, 1):
+            return "starts anew: a dilation counts unshuffled pixels behind a stride"
+        weight = unshuffled_kernel(weight, layer.stride)
+        weight = weight.unflatten(0, (layer.groups, -1)) if layer.groups > 1 else weight
     raw = layer.get_parameter("weight")
     if raw.shape != weight.shape:
         return "starts anew: the method's weights have another shape"
@@ -29,17 +33,16 @@ def start_from(layer: LipschitzConv2d | LipschitzLinear, plain: nn.Conv2d | nn.L
     return "starts from the trained weights, projected"
 
 
-def unshuffled_kernel(kernel: Tensor, stride: int) -> Tensor:
+def unshuffled_kernel(kernel: Tensor, stride: Size) -> Tensor:
     """The stride-1 kernel on pixel-unshuffled images that computes what `kernel` does with this stride.
 
-    With padding k // 2, output i reads the pixels s i + t - k // 2 for taps t. Writing t - k // 2 = s a + r with
-    0 <= r < s, that is pixel i + a of the unshuffled channel r: a kernel of the same side k suffices.
+    With the padding of "same", h = (k - 1) // 2 before the image, output i reads the pixels s i + t - h for taps t.
+    Writing t - h = s a + r with 0 <= r < s, that is pixel i + a of the unshuffled channel r: a kernel of the same side
+    k suffices. Its taps a = -h .. k - 1 - h belong to the pixels from -s h to s (k - h) - 1.
     """
-    side = kernel.shape[-1]
-    if stride == 1:
-        return kernel
-    half = side // 2
-    # Pixels from -s half to s half + s - 1 belong to the taps a = -half .. half of the unshuffled kernel.
-    before, after = (stride - 1) * half, stride * (half + 1) - 1 - (side - 1 - half)
-    padded = F.pad(kernel, (before, after, before, after))
-    return padded.unflatten(2, (side, stride)).unflatten(4, (side, stride)).permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
+    sides: list[int] = []
+    for k, s in zip(reversed(kernel.shape[-2:]), reversed(stride), strict=True):
+        before = (s - 1) * ((k - 1) // 2)
+        sides += [before, (s - 1) * k - before]
+    padded = F.pad(kernel, sides).unflatten(3, (-1, stride[1])).unflatten(2, (-1, stride[0]))
+    return padded.permute(0, 1, 3, 5, 2, 4).flatten(1, 3)

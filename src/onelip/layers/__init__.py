@@ -21,6 +21,7 @@ from onelip.layers.piecewise import FullSort, LipschitzPReLU, NActivation
 from onelip.layers.pooling import L2NormPool2d, ScaledAdaptiveAvgPool2d, ScaledAvgPool2d, ScaledMaxPool2d
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
+from onelip.layers.variants import LipschitzConv1d, LipschitzConvTranspose2d, of_signals, transposed
 
 if TYPE_CHECKING:
     from onelip.layers.aol import AOLConv2d, AOLLinear
@@ -39,6 +40,38 @@ if TYPE_CHECKING:
     from onelip.layers.spectral import SpectralConv2d, SpectralLinear
     from onelip.layers.standard import StandardConv2d, StandardLinear
 
+    # Made at run time, from the convolutions; they take the further arguments of those too.
+    AOLConv1d = LipschitzConv1d
+    AOLConvTranspose2d = LipschitzConvTranspose2d
+    BCOPConv1d = LipschitzConv1d
+    BCOPConvTranspose2d = LipschitzConvTranspose2d
+    BROConv1d = LipschitzConv1d
+    BROConvTranspose2d = LipschitzConvTranspose2d
+    BjorckConv1d = LipschitzConv1d
+    BjorckConvTranspose2d = LipschitzConvTranspose2d
+    CPLConv1d = LipschitzConv1d
+    CPLConvTranspose2d = LipschitzConvTranspose2d
+    CayleyConv1d = LipschitzConv1d
+    CayleyConvTranspose2d = LipschitzConvTranspose2d
+    CholeskyConv1d = LipschitzConv1d
+    CholeskyConvTranspose2d = LipschitzConvTranspose2d
+    ECOConv1d = LipschitzConv1d
+    ECOConvTranspose2d = LipschitzConvTranspose2d
+    LOTConv1d = LipschitzConv1d
+    LOTConvTranspose2d = LipschitzConvTranspose2d
+    ONIConv1d = LipschitzConv1d
+    ONIConvTranspose2d = LipschitzConvTranspose2d
+    SLLConv1d = LipschitzConv1d
+    SLLConvTranspose2d = LipschitzConvTranspose2d
+    SOCConv1d = LipschitzConv1d
+    SOCConvTranspose2d = LipschitzConvTranspose2d
+    SandwichConv1d = LipschitzConv1d
+    SandwichConvTranspose2d = LipschitzConvTranspose2d
+    SpectralConv1d = LipschitzConv1d
+    SpectralConvTranspose2d = LipschitzConvTranspose2d
+    StandardConv1d = LipschitzConv1d
+    StandardConvTranspose2d = LipschitzConvTranspose2d
+
 
 def _find_methods() -> dict[str, MethodInfo]:
     modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
@@ -47,7 +80,12 @@ def _find_methods() -> dict[str, MethodInfo]:
 
 
 _METHODS = _find_methods()
-_CLASSES = {c.__name__: c for method in _METHODS.values() for c in (method.conv, method.linear_layer)}
+_TRANSPOSED = {key: transposed(method.conv) for key, method in _METHODS.items()}
+_OF_SIGNALS = {key: of_signals(method.conv) for key, method in _METHODS.items()}
+_CLASSES = {
+    **{c.__name__: c for method in _METHODS.values() for c in (method.conv, method.linear_layer)},
+    **{c.__name__: c for variants in (_TRANSPOSED, _OF_SIGNALS) for c in variants.values()},
+}
 globals().update(_CLASSES)
 
 
@@ -69,43 +107,73 @@ def create_conv(method: str, *args: Any, **kwargs: Any) -> LipschitzConv2d:
     return get_method(method).conv(*args, **kwargs)
 
 
+def create_conv_transpose(method: str, *args: Any, **kwargs: Any) -> LipschitzConvTranspose2d:
+    """`<Method>ConvTranspose2d(*args, **kwargs)` by the method's key."""
+    return _TRANSPOSED[get_method(method).key](*args, **kwargs)
+
+
+def create_conv1d(method: str, *args: Any, **kwargs: Any) -> LipschitzConv1d:
+    """`<Method>Conv1d(*args, **kwargs)` by the method's key."""
+    return _OF_SIGNALS[get_method(method).key](*args, **kwargs)
+
+
 def create_linear(method: str, *args: Any, **kwargs: Any) -> LipschitzLinear:
     """`<Method>Linear(*args, **kwargs)` by the method's key."""
     return get_method(method).linear_layer(*args, **kwargs)
 
 
 __all__ = [
+    "AOLConv1d",
     "AOLConv2d",
+    "AOLConvTranspose2d",
     "AOLLinear",
     "Abs",
+    "BCOPConv1d",
     "BCOPConv2d",
+    "BCOPConvTranspose2d",
     "BCOPLinear",
+    "BROConv1d",
     "BROConv2d",
+    "BROConvTranspose2d",
     "BROLinear",
     "BatchCentering",
     "BatchLipNorm",
+    "BjorckConv1d",
     "BjorckConv2d",
+    "BjorckConvTranspose2d",
     "BjorckLinear",
+    "CPLConv1d",
     "CPLConv2d",
+    "CPLConvTranspose2d",
     "CPLLinear",
+    "CayleyConv1d",
     "CayleyConv2d",
+    "CayleyConvTranspose2d",
     "CayleyLinear",
+    "CholeskyConv1d",
     "CholeskyConv2d",
+    "CholeskyConvTranspose2d",
     "CholeskyLinear",
     "Complexity",
     "ConvexSum",
+    "ECOConv1d",
     "ECOConv2d",
+    "ECOConvTranspose2d",
     "ECOLinear",
     "FirstChannels",
     "FullSort",
     "GroupSort",
     "Householder",
     "L2NormPool2d",
+    "LOTConv1d",
     "LOTConv2d",
+    "LOTConvTranspose2d",
     "LOTLinear",
     "LayerCentering",
     "LipschitzConcat",
+    "LipschitzConv1d",
     "LipschitzConv2d",
+    "LipschitzConvTranspose2d",
     "LipschitzLayer",
     "LipschitzLinear",
     "LipschitzPReLU",
@@ -113,25 +181,39 @@ __all__ = [
     "MaxMin",
     "MethodInfo",
     "NActivation",
+    "ONIConv1d",
     "ONIConv2d",
+    "ONIConvTranspose2d",
     "ONILinear",
+    "SLLConv1d",
     "SLLConv2d",
+    "SLLConvTranspose2d",
     "SLLLinear",
+    "SOCConv1d",
     "SOCConv2d",
+    "SOCConvTranspose2d",
     "SOCLinear",
+    "SandwichConv1d",
     "SandwichConv2d",
+    "SandwichConvTranspose2d",
     "SandwichLinear",
     "ScaledAdaptiveAvgPool2d",
     "ScaledAvgPool2d",
     "ScaledMaxPool2d",
+    "SpectralConv1d",
     "SpectralConv2d",
+    "SpectralConvTranspose2d",
     "SpectralLinear",
+    "StandardConv1d",
     "StandardConv2d",
+    "StandardConvTranspose2d",
     "StandardLinear",
     "UnitRowsLinear",
     "ZeroChannelPad",
     "ZeroSpatialPad",
     "create_conv",
+    "create_conv1d",
+    "create_conv_transpose",
     "create_linear",
     "get_method",
     "list_methods",

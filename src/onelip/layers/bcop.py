@@ -25,8 +25,14 @@ from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor
 
 
-def projection_kernel(factors: Tensor) -> Tensor:
-    """Block product of [P, I - P], alternately vertical and horizontal: (..., 2m, c, c/2) to (..., m+1, m+1, c, c).
+def axes_of_factors(kernel_size: Size) -> list[int]:
+    """The axis along which each projection acts, 0 or 1 in turn, as long as both have taps left."""
+    turns = ((turn, axis) for axis in (0, 1) for turn in range(kernel_size[axis] - 1))
+    return [axis for _, axis in sorted(turns)]
+
+
+def projection_kernel(factors: Tensor, kernel_size: Size) -> Tensor:
+    """Block product of [P, I - P], vertical and horizontal ones: (..., kh + kw - 2, c, c/2) to (..., kh, kw, c, c).
 
     One product per factor: X (I - P) = X - X P.
     """
@@ -34,10 +40,10 @@ def projection_kernel(factors: Tensor) -> Tensor:
     channels = factors.shape[-2]
     identity = torch.eye(channels, dtype=factors.dtype, device=factors.device)
     kernel = identity.expand(*factors.shape[:-3], 1, 1, channels, channels)
-    for index in range(factors.shape[-3]):
+    for index, axis in enumerate(axes_of_factors(kernel_size)):
         first = kernel @ projections[..., index, None, None, :, :]
-        grow = (0, 0, 0, 0, 0, 0, 0, 1) if index % 2 == 0 else (0, 0, 0, 0, 0, 1)
-        shift = (0, 0, 0, 0, 0, 0, 1, 0) if index % 2 == 0 else (0, 0, 0, 0, 1, 0)
+        grow = (0, 0, 0, 0, 0, 0, 0, 1) if axis == 0 else (0, 0, 0, 0, 0, 1)
+        shift = (0, 0, 0, 0, 0, 0, 1, 0) if axis == 0 else (0, 0, 0, 0, 1, 0)
         kernel = F.pad(first, grow) + F.pad(kernel - first, shift)
     return kernel
 
@@ -58,13 +64,13 @@ class BCOPConv2d(KernelConv2d):
         """H, the factors R of the projections (none for 1 x 1 kernels), and the bias."""
         super().create_parameters(bias, factory)
         channels = min(self.core_in, self.core_out)
-        shape = 2 * (self.kernel_size[0] - 1), channels, channels // 2
+        shape = sum(self.kernel_size) - 2, channels, channels // 2
         empty = shape[0] == 0 or shape[2] == 0
         self.register_parameter("factors", None if empty else nn.Parameter(torch.empty(shape, **factory)))
 
-    def reset_parameters(self) -> None:
+    def start(self) -> None:
         """Draw all matrices as `init` says."""
-        super().reset_parameters()
+        super().start()
         if self.factors is None or self.init == "published":
             return
         name = self.default_init() if self.init == "auto" else self.init
@@ -89,25 +95,27 @@ class BCOPConv2d(KernelConv2d):
 
     @torch.no_grad()
     def _start_with_cancelling_factors(self, factors: Tensor) -> None:
-        """R in the first half of the factors, its complement in the second: the product is the centre tap alone.
+        """Along each axis R in the first half of the factors, its complement in the rest.
 
-        (P + (I - P) z)((I - P) + P z) = z I, because P (I - P) = 0.
+        (P + (I - P) z)((I - P) + P z) = z I, because P (I - P) = 0: for odd sides the product is the centre tap alone.
         """
         whole = factors.new_empty(factors.shape[1], factors.shape[1])
         nn.init.orthogonal_(whole)
-        half, rank = len(factors) // 2, factors.shape[2]
-        factors[:half] = whole[:, :rank]
-        factors[half:] = whole[:, -rank:]
+        rank, axes = factors.shape[2], axes_of_factors(self.kernel_size)
+        for index, axis in enumerate(axes):
+            earlier = axes[:index].count(axis)
+            factors[index] = whole[:, :rank] if earlier < axes.count(axis) / 2 else whole[:, -rank:]
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """Orthogonalise, then multiply out."""
         matrix = polar_factor(tensors["weight"])[..., None, None, :, :]
         if "factors" in tensors:
-            blocks = projection_kernel(polar_factor(tensors["factors"]))
+            blocks = projection_kernel(polar_factor(tensors["factors"]), self.kernel_size)
             matrix = blocks @ matrix if self.core_out < self.core_in else matrix @ blocks
-            return Kernel(matrix.movedim((-4, -3), (-2, -1)), self.padding_mode)
-        pad = self.kernel_size[0] // 2
-        return Kernel(F.pad(matrix.movedim((-4, -3), (-2, -1)), (pad, pad, pad, pad)), self.padding_mode)
+            return Kernel(self.core_taps(matrix.movedim((-4, -3), (-2, -1))), self.padding_mode)
+        rows, columns = self.core_kernel[0] // 2, self.core_kernel[1] // 2
+        kernel = F.pad(matrix.movedim((-4, -3), (-2, -1)), (columns, columns, rows, rows))
+        return Kernel(kernel, self.padding_mode)
 
 
 class BCOPLinear(MatrixLinear):

@@ -80,9 +80,9 @@ class _Reflector(ParametrisedLayer):
         """Whether two products with Q are cheaper than one with W."""
         return LOW_RANK * self.rank <= self.core_out
 
-    def reset_parameters(self) -> None:
+    def start(self) -> None:
         """By default columns of the identity plus small noise, which tells equal layers apart; the bias is zero."""
-        super().reset_parameters()
+        super().start()
         if self.init == "auto":
             with torch.no_grad():
                 self.weight.add_(
@@ -127,7 +127,7 @@ class BROConv2d(_Reflector, SpectralConv2d):
         kernel = self.unconstrained_kernel(tensors)
         if size is None:
             return BlockReflection(Kernel(factor_of(kernel[..., 0, 0])[..., None, None], self.padding_mode))
-        torus = torus_size(size, self.kernel_size, self.padding_mode)
+        torus = torus_size(size, self.core_kernel, self.padding_mode)
         return BlockReflection(frequencies(pack(tuple(map(factor_of, torus_blocks(kernel, torus)))), torus, size))
 
     def extra_repr(self) -> str:

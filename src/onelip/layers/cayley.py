@@ -45,9 +45,9 @@ class _ScaledWeight(ParametrisedLayer):
         initialise(self.weight, "uniform")
         start_bias_uniformly(self.bias, self.weight[0].numel())
 
-    def reset_parameters(self) -> None:
+    def start(self) -> None:
         """Draw the weight; alpha starts at its norm."""
-        super().reset_parameters()
+        super().start()
         with torch.no_grad():
             self.alpha.copy_(self.weight.norm())
 

@@ -38,9 +38,9 @@ class _ResidualStart(ParametrisedLayer):
         """The identity, as far as the layer is square."""
         return "identity"
 
-    def reset_parameters(self) -> None:
+    def start(self) -> None:
         """By default I plus small noise, which tells equal layers apart; the bias is zero."""
-        super().reset_parameters()
+        super().start()
         if self.init == "auto":
             with torch.no_grad():
                 self.weight.add_(torch.randn_like(self.weight), alpha=START_NOISE / math.sqrt(self.weight[0].numel()))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from onelip.linalg.fourier import Size
 from onelip.linalg.tracing import is_traced
 
 PaddingMode = Literal["circular", "zeros"]
@@ -32,6 +33,13 @@ def same_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mod
     return _SameConvolution.apply(channels_innermost(x), kernel, bias, padding_mode)  # pyright: ignore[reportReturnType]
 
 
+def grouped_convolution(x: Tensor, kernels: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
+    """The same with a kernel (groups, out, in, kh, kw) for each group of channels."""
+    kernel = kernels.flatten(0, 1)
+    padded = _padded(channels_innermost(x), kernel, padding_mode)
+    return F.conv2d(padded, kernel, bias, padding=_zeros(kernel, padding_mode), groups=len(kernels))
+
+
 def residual_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
     """x - W^T relu(W x + b) with a convolution W."""
     if is_traced():
@@ -46,31 +54,31 @@ def channels_innermost(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
 
 
-def circular_pad(x: Tensor, pad: int) -> Tensor:
-    """Periodic padding by `pad` on all sides, also where the image is smaller than that; one copy of the image."""
-    if pad == 0:
+def circular_pad(x: Tensor, pad: Size) -> Tensor:
+    """Periodic padding of both ends of rows and columns, also where the image is smaller than that; one copy of it."""
+    if pad == (0, 0):
         return x
-    if x.stride(1) != 1 or pad > min(x.shape[-2:]) or is_traced():
+    (high, wide), (batch, channels, height, width) = pad, x.shape
+    if x.stride(1) != 1 or high > height or wide > width or is_traced():
         return _pad_by_index(x, pad)
-    batch, channels, height, width = x.shape
     pixels = x.permute(0, 2, 3, 1)
-    padded = x.new_empty(batch, height + 2 * pad, width + 2 * pad, channels)
-    rows = padded[:, pad:-pad]
-    rows[:, :, pad:-pad] = pixels
-    rows[:, :, :pad] = pixels[:, :, -pad:]
-    rows[:, :, -pad:] = pixels[:, :, :pad]
-    padded[:, :pad] = rows[:, -pad:]
-    padded[:, -pad:] = rows[:, :pad]
+    padded = x.new_empty(batch, height + 2 * high, width + 2 * wide, channels)
+    rows = padded[:, high : high + height]
+    rows[:, :, wide : wide + width] = pixels
+    rows[:, :, :wide] = pixels[:, :, width - wide :]
+    rows[:, :, wide + width :] = pixels[:, :, :wide]
+    padded[:, :high] = rows[:, height - high :]
+    padded[:, high + height :] = rows[:, :high]
     return padded.permute(0, 3, 1, 2)
 
 
-def _pad_by_index(x: Tensor, pad: int) -> Tensor:
+def _pad_by_index(x: Tensor, pad: Size) -> Tensor:
     """The same pixel by pixel, in either layout and for every size."""
     height, width = x.shape[-2:]
-    rows = torch.arange(-pad, height + pad, device=x.device).remainder_(height)
-    columns = torch.arange(-pad, width + pad, device=x.device).remainder_(width)
+    rows = torch.arange(-pad[0], height + pad[0], device=x.device).remainder_(height)
+    columns = torch.arange(-pad[1], width + pad[1], device=x.device).remainder_(width)
     places = (rows[:, None] * width + columns).flatten()
-    padded = height + 2 * pad, width + 2 * pad
+    padded = height + 2 * pad[0], width + 2 * pad[1]
     if x.stride(1) == 1:
         return x.permute(0, 2, 3, 1).flatten(1, 2).index_select(1, places).unflatten(1, padded).permute(0, 3, 1, 2)
     return x.flatten(2).index_select(2, places).unflatten(2, padded)
@@ -85,12 +93,16 @@ def _autocast(x: Tensor, kernel: Tensor, bias: Tensor | None) -> tuple[Tensor, T
     return x.to(dtype), kernel.to(dtype), None if bias is None else bias.to(dtype)
 
 
+def _reach(kernel: Tensor) -> Size:
+    return kernel.shape[-2] // 2, kernel.shape[-1] // 2
+
+
 def _padded(x: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
-    return circular_pad(x, kernel.shape[-1] // 2) if padding_mode == "circular" else x
+    return circular_pad(x, _reach(kernel)) if padding_mode == "circular" else x
 
 
-def _zeros(kernel: Tensor, padding_mode: PaddingMode) -> int:
-    return kernel.shape[-1] // 2 if padding_mode == "zeros" else 0
+def _zeros(kernel: Tensor, padding_mode: PaddingMode) -> Size:
+    return _reach(kernel) if padding_mode == "zeros" else (0, 0)
 
 
 def _convolve(x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
@@ -103,7 +115,7 @@ def _convolve_padded(padded: Tensor, kernel: Tensor, bias: Tensor | None, paddin
 
 def _kernel_gradient(padded: Tensor, gradient: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
     """Gradient of <gradient, K * x> with respect to the kernel K, for the `_padded` x."""
-    zeros = [_zeros(kernel, padding_mode)] * 2
+    zeros = list(_zeros(kernel, padding_mode))
     options = None, [1, 1], zeros, [1, 1], False, [0, 0], 1, [False, True, False]
     return torch.ops.aten.convolution_backward(gradient, padded, kernel, *options)[1]
 

@@ -22,7 +22,7 @@ from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, start_residual
 from onelip.layers.residual import Residual, ResidualConv2d, ResidualLinear
 from onelip.layers.shapes import ParametrisedLayer
-from onelip.layers.transformed import Kernel, Matrix, ScaledInput, Transformed
+from onelip.layers.transformed import Kernel, Matrix, Transformed
 from onelip.linalg.fourier import Size, frequency_matrix_at, half_width, kernel_to_frequency
 from onelip.linalg.spectral import conv_norm_bound, gram_norm_bound, power_iteration
 
@@ -62,7 +62,7 @@ class _PowerVectors(ParametrisedLayer):
         super().create_parameters(bias, factory)
         self.register_buffer("power_vectors", torch.empty(self.power_shape, **factory))
 
-    def reset_parameters(self) -> None:
+    def start(self) -> None:
         """Draw new weights and bring the power vectors in line with them."""
         start_residual(self.weight, self.bias, self.init)
         nn.init.normal_(self.power_vectors)
@@ -73,10 +73,10 @@ class _PowerVectors(ParametrisedLayer):
     def transformed(self, input_size: Size | None = None) -> Transformed:
         """As in every layer; in training the power vectors move on."""
         transformed = super().transformed(input_size)
-        residual = transformed.operator if isinstance(transformed, ScaledInput) else transformed
-        if isinstance(residual, EstimatedResidual):
+        vectors = transformed.tensors().get("power_vectors")
+        if vectors is not None:
             with torch.no_grad():
-                self.power_vectors.copy_(residual.power_vectors)
+                self.power_vectors.copy_(vectors)
         return transformed
 
 
@@ -101,7 +101,7 @@ class CPLConv2d(_PowerVectors, ResidualConv2d):
 
     def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
         """Kernel, bias and power vectors; a 1 x 1 kernel is the same at all frequencies."""
-        self.grid = (GRID, GRID) if self.kernel_size[0] > 1 else (1, 1)
+        self.grid = GRID if self.kernel_size[0] > 1 else 1, GRID if self.kernel_size[1] > 1 else 1
         super().create_parameters(bias, factory)
 
     @property

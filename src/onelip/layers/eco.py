@@ -28,14 +28,14 @@ from onelip.linalg.linear_bounds import spectral_bound
 from onelip.linalg.polar import polar_factor
 
 
-def dilation_on(size: Size, side: int, padding_mode: PaddingMode) -> Size:
+def dilation_on(size: Size, sides: Size, padding_mode: PaddingMode) -> Size:
     """Dilation d of the k x k kernel, on a torus of k d pixels a side.
 
     Circular: the smallest torus for n pixels, d = ceil(n / k). Zero padding: n + d (k // 2) pixels, so that a kernel
     that reaches d (k // 2) pixels far finds zeros there, hence d = ceil(n / ((k + 1) / 2)).
     """
-    share = side if padding_mode == "circular" else (side + 1) // 2
-    return -(-size[0] // share), -(-size[1] // share)
+    shares = sides if padding_mode == "circular" else ((sides[0] + 1) // 2, (sides[1] + 1) // 2)
+    return -(-size[0] // shares[0]), -(-size[1] // shares[1])
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,18 @@ class DilatedFrequencies(Transformed):
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """One copy puts the classes in the layout of the DFT, (k, k, classes, channels), and one brings them back."""
         batch, channels, height, width = x.shape
-        side = self.core.image[0]
-        rows, columns = dilation_on((height, width), side, self.padding_mode)
-        x = embedded(channels_innermost(x), (side * rows, side * columns))
-        x = x.reshape(batch, channels, side, rows, side, columns)
-        classes = x.permute(2, 4, 0, 3, 5, 1).reshape(side, side, -1, channels).permute(2, 3, 0, 1)
+        high, wide = self.core.image
+        rows, columns = dilation_on((height, width), self.core.image, self.padding_mode)
+        x = embedded(channels_innermost(x), (high * rows, wide * columns))
+        x = x.reshape(batch, channels, high, rows, wide, columns)
+        classes = x.permute(2, 4, 0, 3, 5, 1).reshape(high, wide, -1, channels).permute(2, 3, 0, 1)
         y = self.core.apply(classes, bias)
         y = y.unflatten(0, (batch, rows, columns)).permute(0, 4, 1, 5, 2, 3)
         return y.flatten(3, 4).flatten(1, 2).permute(0, 3, 1, 2)[..., :height, :width]
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
         """That of the k x k matrices, on each residue class."""
-        classes = math.prod(dilation_on((input_shape[-2], input_shape[-1]), self.core.image[0], self.padding_mode))
+        classes = math.prod(dilation_on((input_shape[-2], input_shape[-1]), self.core.image, self.padding_mode))
         return spectral_bound(self.core.matrices, self.core.dft, bias, classes)
 
     def scaled(self, factor: float) -> DilatedFrequencies:
@@ -72,19 +72,19 @@ class ECOConv2d(LipschitzConv2d):
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> DilatedFrequencies:
         """Polar factors at the k x k frequencies."""
-        blocks = torus_blocks(tensors["weight"], self.kernel_size)
+        blocks = torus_blocks(tensors["weight"], self.core_kernel)
         return DilatedFrequencies(
-            frequencies(pack(tuple(map(polar_factor, blocks))), self.kernel_size), self.padding_mode
+            frequencies(pack(tuple(map(polar_factor, blocks))), self.core_kernel), self.padding_mode
         )
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A plain dilated convolution where the size is told and, if circular, k divides it; else the same as here."""
-        side = self.kernel_size[0]
-        if size is None or (self.padding_mode == "circular" and (size[0] % side or size[1] % side)):
+        sides = self.core_kernel
+        if size is None or (self.padding_mode == "circular" and (size[0] % sides[0] or size[1] % sides[1])):
             return super().fuse_core(transformed, size)
         assert isinstance(transformed, DilatedFrequencies)
-        kernel = packed_to_kernel(transformed.core.matrices, self.kernel_size)
-        dilation = dilation_on(size, side, self.padding_mode)
+        kernel = packed_to_kernel(transformed.core.matrices, sides)
+        dilation = dilation_on(size, sides, self.padding_mode)
         return frozen_conv(kernel, self.bias, self.padding_mode, dilation=dilation)
 
 

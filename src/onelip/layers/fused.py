@@ -7,7 +7,9 @@ from torch import Tensor, nn
 
 from onelip.layers.bounded import BoundedModule
 from onelip.layers.convolution import PaddingMode
+from onelip.layers.geometry import Surroundings
 from onelip.layers.transformed import Transformed
+from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound
 
 
@@ -47,24 +49,42 @@ class FusedLayer(BoundedModule):
         return type(self._operator).__name__
 
 
+class FusedConvolution(FusedLayer):
+    """Transformed parameters as the core of a convolution with a stride, a padding, a dilation or groups."""
+
+    def __init__(self, surroundings: Surroundings, transformed: Transformed, bias: Tensor | None) -> None:
+        super().__init__(transformed, bias)
+        self.surroundings = surroundings
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The input transformation, and what stands around it."""
+        return self.surroundings.apply(x, self.transformed(), self.bias)
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """That of the transformed parameters, on all that they are applied to."""
+        return self.surroundings.bound(input_shape, self.transformed(), self.bias)
+
+
 def frozen_conv(
     kernel: Tensor,
     bias: Tensor | None,
     padding_mode: PaddingMode,
     *,
     stride: int = 1,
-    dilation: tuple[int, int] = (1, 1),
+    dilation: Size = (1, 1),
+    groups: int = 1,
 ) -> nn.Conv2d:
     """A plain `nn.Conv2d` with this kernel, whose padding keeps the size at stride 1."""
-    out_channels, in_channels, side, _ = kernel.shape
-    reach = (side // stride) // 2 * stride
+    out_channels, in_channels, height, width = kernel.shape
+    reach = (height // stride) // 2 * stride, (width // stride) // 2 * stride
     conv = nn.Conv2d(
-        in_channels,
+        in_channels * groups,
         out_channels,
-        side,
+        (height, width),
         stride,
-        (reach * dilation[0], reach * dilation[1]),
+        (reach[0] * dilation[0], reach[1] * dilation[1]),
         dilation,
+        groups,
         bias=bias is not None,
         padding_mode=padding_mode,
         device="meta",

@@ -27,7 +27,7 @@ layer would fold the space of images once more, and far fewer of them are certif
 
 def centre_tap(weight: Tensor) -> Tensor:
     """The (out, in) matrix in the middle of a kernel, as a view; a matrix is its own centre."""
-    return weight if weight.dim() == 2 else weight[:, :, weight.shape[2] // 2, weight.shape[3] // 2]
+    return weight if weight.dim() == 2 else weight[:, :, (weight.shape[2] - 1) // 2, (weight.shape[3] - 1) // 2]
 
 
 @torch.no_grad()

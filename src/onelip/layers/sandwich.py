@@ -61,7 +61,7 @@ def halves(weight: Tensor, outputs: int) -> tuple[Tensor, Tensor]:
 
 
 class _Sandwich(ParametrisedLayer):
-    def reset_parameters(self) -> None:
+    def start(self) -> None:
         """relu(x + b) with a small b for "auto", else random weights and no bias."""
         if self.init != "auto":
             initialise(self.weight, self.init)
@@ -154,7 +154,7 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
     def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
         """Weight and bias."""
         super().create_parameters(bias, factory)
-        self.size_dependent = self.kernel_size[0] > 1
+        self.size_dependent = self.core_kernel != (1, 1)
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
@@ -165,7 +165,7 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         """Both halves at every frequency of the torus, or once for a 1 x 1 kernel."""
         if size is None:
             return SandwichPixels(*halves(tensors["weight"][..., 0, 0], self.core_out))
-        torus = torus_size(size, self.kernel_size, self.padding_mode)
+        torus = torus_size(size, self.core_kernel, self.padding_mode)
         blocks = [halves(block, self.core_out) for block in torus_blocks(tensors["weight"], torus)]
         outer, inner = (pack(tuple(half)) for half in zip(*blocks, strict=True))
         parts = frequencies(outer, torus, size)

@@ -1,14 +1,15 @@
-"""Base classes of convolutions and linear layers: torch's signatures, channel counts, strides and paddings.
+"""Base classes of convolutions and linear layers: torch's signatures, channel counts, groups and geometry.
 
-Around the core of a method stand isometries only. A stride of s is a pixel unshuffle by s, after which the
-core acts on s * s * in channels. A method whose core must be square gets zero channels appended to its input
-or its last channels cut off. Neither can increase a distance.
+Around the core of a method stand maps that cannot increase a distance. Stride, padding, dilation and transposition are
+those of `onelip.layers.geometry`. Groups have a core each, whose parameters are stacked. A method whose core must be
+square gets zero channels appended to its input or its last channels cut off.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
 import torch
@@ -16,13 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
+from onelip.layers.arguments import check_groups, check_positive, read_geometry
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.bounded import proven_bound
 from onelip.layers.convolution import PaddingMode
-from onelip.layers.fused import FusedLayer
+from onelip.layers.fused import FusedConvolution, FusedLayer
+from onelip.layers.geometry import Geometry, Surroundings
 from onelip.layers.initialisation import INITIALISATIONS, identity_or_orthogonal, initialise
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
-from onelip.layers.transformed import Transformed
+from onelip.layers.transformed import Grouped, Transformed
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound
 
@@ -85,7 +88,11 @@ class ParametrisedLayer(LipschitzLayer):
         self.create_bias(self.core_out, bias, factory)
 
     def reset_parameters(self) -> None:
-        """Draw new values for all parameters as `init` says; the bias starts at zero, unless `init` is "published"."""
+        """Draw new values for all parameters."""
+        self.start()
+
+    def start(self) -> None:
+        """Draw the parameters of a core as `init` says; the bias starts at zero, unless `init` is "published"."""
         if self.init == "published":
             self.start_as_published()
             return
@@ -142,7 +149,7 @@ class LipschitzLinear(ParametrisedLayer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        _check_positive(self, in_features=in_features, out_features=out_features)
+        check_positive(self, in_features=in_features, out_features=out_features)
         super().__init__(in_features, out_features, init, lipschitz)
         self.in_features, self.out_features = in_features, out_features
         self.create_parameters(bias, {"device": device, "dtype": dtype})
@@ -192,11 +199,18 @@ class LipschitzLinear(ParametrisedLayer):
 class LipschitzConv2d(ParametrisedLayer):
     """Base of the convolutions, with the signature of `nn.Conv2d` and the defaults "same" and "circular".
 
-    `stride=s` unshuffles pixels by s and convolves the s * s * in channels, so that no input is skipped;
-    an image whose side s does not divide is padded with zeros to the next multiple.
+    `stride=s` unshuffles pixels by s and convolves the s * s * in channels with a kernel of the full size, so that no
+    input is skipped; an image whose side s does not divide is padded with zeros to the next multiple. `groups=g` gives
+    each group of channels a layer of its own. `dilation` and an integer `padding` mean what they do in torch; circular
+    padding beyond "same" would repeat pixels and is refused. The kernel may have even sides, padded as "same" does.
     """
 
     padding_modes: ClassVar[tuple[PaddingMode, ...]] = ("circular", "zeros")
+
+    signal: ClassVar[bool] = False
+    """Whether inputs are (batch, channels, length) in place of images."""
+
+    geometry: Geometry
 
     def __init__(
         self,
@@ -215,69 +229,130 @@ class LipschitzConv2d(ParametrisedLayer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        _check_positive(self, in_channels=in_channels, out_channels=out_channels)
-        side = _one_number(self, "kernel_size", kernel_size)
-        step = _one_number(self, "stride", stride)
-        self._check_options(side, step, padding, dilation, groups, padding_mode)
-        super().__init__(in_channels * step * step, out_channels, init, lipschitz)
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size, self.stride = (side, side), (step, step)
-        self.padding, self.dilation, self.groups = "same", (1, 1), 1
-        self.padding_mode: PaddingMode = padding_mode
-        self.create_parameters(bias, {"device": device, "dtype": dtype})
-        self.reset_parameters()
-
-    def _check_options(self, side: int, step: int, padding: Any, dilation: Any, groups: int, padding_mode: str) -> None:
-        name = type(self).__name__
-        if side < 1 or side % 2 == 0:
-            raise InvalidInputError(
-                f"{name}: kernel_size={side} is not supported, use an odd number such as 1, 3, 5, 7"
-            )
-        if step < 1:
-            raise InvalidInputError(f"{name}: stride={step} is not supported, use a positive number")
-        if padding not in ("same", side // 2, (side // 2, side // 2)):
-            raise InvalidInputError(
-                f'{name}: padding={padding!r} is not supported, use "same" or {side // 2} for kernel size {side}'
-            )
-        if dilation not in (1, (1, 1)) or groups != 1:
-            raise InvalidInputError(f"{name}: dilation={dilation}, groups={groups} is not supported, use 1 for both")
+        check_positive(self, in_channels=in_channels, out_channels=out_channels)
+        check_groups(self, in_channels, out_channels, groups)
         if padding_mode not in self.padding_modes:
             allowed = " or ".join(repr(mode) for mode in self.padding_modes)
-            raise InvalidInputError(f"{name}: padding_mode={padding_mode!r} is not supported, use {allowed}")
+            raise InvalidInputError(
+                f"{type(self).__name__}: padding_mode={padding_mode!r} is not supported, use {allowed}"
+            )
+        geometry = self.read_geometry(kernel_size, stride, padding, dilation, padding_mode == "circular")
+        pixels = math.prod(geometry.stride)
+        before, after = (1, pixels) if geometry.transposed else (pixels, 1)
+        super().__init__(in_channels // groups * before, out_channels // groups * after, init, lipschitz)
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.geometry = geometry
+        self.kernel_size, self.stride, self.dilation = geometry.kernel_size, geometry.stride, geometry.dilation
+        self.padding = "same" if geometry.padding is None else geometry.padding
+        self.padding_mode: PaddingMode = padding_mode
+        self.create_parameters(bias, {"device": device, "dtype": dtype})
+        if groups > 1:
+            self._create_groups()
+        self.reset_parameters()
+
+    def read_geometry(self, kernel_size: Any, stride: Any, padding: Any, dilation: Any, circular: bool) -> Geometry:
+        """The geometry of these arguments."""
+        return read_geometry(self, kernel_size, stride, padding, dilation, circular)
+
+    @property
+    def core_kernel(self) -> Size:
+        """Height and width of the kernel of the core: even sides are embedded in the next odd ones."""
+        return self.kernel_size[0] // 2 * 2 + 1, self.kernel_size[1] // 2 * 2 + 1
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
-        """(core_out, core_in, k, k)."""
+        """(core_out, core_in, kh, kw)."""
         return self.core_out, self.core_in, *self.kernel_size
 
-    def core_size(self, input_size: Size | None) -> Size | None:
-        """The size of the image that the core sees, after the stride."""
-        size = super().core_size(input_size)
-        return None if size is None else self.strided(size)
+    @property
+    def surroundings(self) -> Surroundings:
+        """What stands around the core."""
+        pixels = math.prod(self.stride) if self.geometry.transposed else 1
+        kept = self.out_channels // self.groups * pixels
+        return Surroundings(self.geometry, self.groups, self.core_in, kept, self.signal)
 
-    def strided(self, input_size: Size) -> Size:
-        """Height and width after the stride, rounded up."""
-        return -(-input_size[0] // self.stride[0]), -(-input_size[1] // self.stride[1])
+    def _create_groups(self) -> None:
+        """Parameters and buffers of all groups in the place of those of one: stacked, the biases one after another."""
+        for name, value in list(self._parameters.items()):
+            if value is not None:
+                self.register_parameter(name, nn.Parameter(value.new_empty(self._grouped_shape(name, value))))
+        for name, value in list(self._buffers.items()):
+            if value is not None:
+                self.register_buffer(name, value.new_empty(self._grouped_shape(name, value)))
+
+    def _grouped_shape(self, name: str, tensor: Tensor) -> tuple[int, ...]:
+        return (self.groups * len(tensor),) if name == "bias" else (self.groups, *tensor.shape)
+
+    def reset_parameters(self) -> None:
+        """Draw new values for the parameters of every group."""
+        if self.groups == 1:
+            self.start()
+            return
+        parameters, buffers = dict(self._parameters), dict(self._buffers)
+        try:
+            for group in range(self.groups):
+                for name, value in parameters.items():
+                    part = self._group(name, value, group)
+                    self._parameters[name] = None if part is None else nn.Parameter(part)
+                self._buffers.update({name: self._group(name, value, group) for name, value in buffers.items()})
+                self.start()
+        finally:
+            self._parameters.update(parameters)
+            self._buffers.update(buffers)
+
+    def _group(self, name: str, tensor: Tensor | None, group: int) -> Tensor | None:
+        """The part of one group, as a view."""
+        if tensor is None:
+            return None
+        return tensor.detach().chunk(self.groups)[group] if name == "bias" else tensor.detach()[group]
+
+    def transform_given(
+        self, tensors: Mapping[str, Tensor], size: Size | None, *, cheapest_form: bool = True
+    ) -> Transformed:
+        """`transform` of the tensors given; the groups, which have a leading dimension too, as one batch."""
+        own = self.tensors_to_transform()
+        if len(self.weight_shape) == 4:
+            tensors = {**tensors, "weight": self.core_taps(tensors["weight"])}
+        if self.groups == 1:
+            return super().transform_given(tensors, size, cheapest_form=cheapest_form)
+        name, tensor = next(iter(tensors.items()))
+        stacked = tensor.dim() - own[name].dim()
+        together = {name: tensor.flatten(0, stacked) for name, tensor in tensors.items()}
+        cores = super().transform_given(together, size, cheapest_form=cheapest_form)
+        if stacked:
+            cores = cores.map(lambda tensor: tensor.unflatten(0, (-1, self.groups)))
+        return Grouped(cores, self.groups)
+
+    def core_taps(self, kernel: Tensor) -> Tensor:
+        """The kernel of the core from taps in torch's order, (..., kh, kw).
+
+        Even sides get a zero before their taps, as "same" pads one pixel fewer there than behind. The taps of a
+        transposed convolution say where an input goes, those of its core where an output comes from: reversed.
+        """
+        missing = self.core_kernel[0] - kernel.shape[-2], self.core_kernel[1] - kernel.shape[-1]
+        kernel = kernel if missing == (0, 0) else F.pad(kernel, (missing[1], 0, missing[0], 0))
+        return kernel.flip(-2, -1) if self.geometry.transposed else kernel
+
+    def core_size(self, input_size: Size | None) -> Size | None:
+        """The size of the images that the core sees."""
+        size = super().core_size(input_size)
+        return None if size is None else self.geometry.core_image(size)
 
     def apply_to(self, x: Tensor, transformed: Transformed) -> Tensor:
         """The input transformation on (batch, in_channels, height, width)."""
-        step = self.stride[0]
-        if step > 1:
-            x = F.pixel_unshuffle(F.pad(x, (0, -x.shape[-1] % step, 0, -x.shape[-2] % step)), step)
-        if self.core_in > x.shape[1]:
-            x = F.pad(x, (0, 0, 0, 0, 0, self.core_in - x.shape[1]))
-        y = transformed.apply(x, self.bias)
-        return y[:, : self.out_channels] if self.core_out > self.out_channels else y
+        return self.surroundings.apply(x, transformed, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, in_channels, h, w), or one image (in_channels, h, w), as `nn.Conv2d` does."""
-        if x.dim() not in (3, 4) or x.shape[-3] != self.in_channels:
+        axes = 1 if self.signal else 2
+        if x.dim() not in (axes + 1, axes + 2) or x.shape[-axes - 1] != self.in_channels:
+            sides = "length" if self.signal else "height, width"
             raise InvalidInputError(
-                f"{type(self).__name__} expects (batch, {self.in_channels}, height, width), got {tuple(x.shape)}"
+                f"{type(self).__name__} expects (batch, {self.in_channels}, {sides}), got {tuple(x.shape)}"
             )
-        if x.dim() == 3:
+        if x.dim() == axes + 1:
             return self.forward(x[None])[0]
-        return self.apply_to(x, self.transformed((x.shape[-2], x.shape[-1])))
+        return self.apply_to(x, self.transformed(self.surroundings.image(x.shape)))
 
     def lipschitz_bound(self, input_size: Size | None = None) -> float:
         """Proven upper bound of the Lipschitz constant in evaluation mode on images of this size, rounding included."""
@@ -285,12 +360,13 @@ class LipschitzConv2d(ParametrisedLayer):
             raise InvalidInputError(
                 f"the bound of {type(self).__name__} depends on the image: pass input_size=(height, width)"
             )
-        return proven_bound(self, (self.in_channels, int(input_size[0]), int(input_size[1]))).lipschitz
+        sides = (int(input_size[1]),) if self.signal else (int(input_size[0]), int(input_size[1]))
+        return proven_bound(self, (self.in_channels, *sides)).lipschitz
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """That of the core: unshuffled pixels, zeros that are appended and outputs that are cut off expand nothing."""
-        size = input_shape[-2], input_shape[-1]
-        return self.deployed(size).bound((self.core_in, *self.strided(size)), self.bias)
+        """That of the core, on all that it is applied to."""
+        surroundings = self.surroundings
+        return surroundings.bound(input_shape, self.deployed(surroundings.image(input_shape)), self.bias)
 
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """Plain modules with the same outputs and no parameter transformation.
@@ -298,9 +374,13 @@ class LipschitzConv2d(ParametrisedLayer):
         `input_size` is the height and width of this layer's input; it is needed where the transformed
         parameters depend on it, unless the layer has been evaluated on exactly one size since it last changed.
         """
-        core = self.fuse_core(self._detached(input_size), None if input_size is None else self.strided(input_size))
-        before, after = [], []
+        transformed, geometry = self._detached(input_size), self.geometry
         step = self.stride[0]
+        simple = geometry == Geometry(self.kernel_size, (step, step), None, (1, 1), geometry.circular)
+        if self.groups > 1 or self.signal or not simple:
+            return FusedConvolution(self.surroundings, transformed, self.bias)
+        core = self.fuse_core(transformed, None if input_size is None else geometry.core_image(input_size))
+        before, after = [], []
         if step > 1:
             before += [ZeroSpatialPad(step), nn.PixelUnshuffle(step)]
         if self.core_in > self.in_channels * step * step:
@@ -312,18 +392,8 @@ class LipschitzConv2d(ParametrisedLayer):
     def extra_repr(self) -> str:
         """The arguments, as torch prints them."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        text += f", padding={self.padding}, bias={self.bias is not None}, padding_mode={self.padding_mode}"
+        text += f", padding={self.padding}"
+        text += "" if self.dilation == (1, 1) else f", dilation={self.dilation}"
+        text += "" if self.groups == 1 else f", groups={self.groups}"
+        text += f", bias={self.bias is not None}, padding_mode={self.padding_mode}"
         return text if self.lipschitz == 1 else f"{text}, lipschitz={self.lipschitz}"
-
-
-def _check_positive(layer: nn.Module, **numbers: int) -> None:
-    for name, number in numbers.items():
-        if type(number) is not int or number < 1:
-            raise InvalidInputError(f"{type(layer).__name__}: {name}={number!r} must be a positive integer")
-
-
-def _one_number(layer: nn.Module, name: str, value: int | Size) -> int:
-    numbers = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    if len(numbers) != 2 or any(type(number) is not int for number in numbers) or numbers[0] != numbers[1]:
-        raise InvalidInputError(f"{type(layer).__name__}: {name}={value!r} must be one integer or two equal ones")
-    return numbers[0]

@@ -43,7 +43,7 @@ class _LearnableDiagonal(ParametrisedLayer):
         super().create_parameters(bias, factory)
         self.q = nn.Parameter(torch.empty(self.core_out, **factory))
 
-    def reset_parameters(self) -> None:
+    def start(self) -> None:
         """Draw the weight; Q starts as the identity, or as published: the inverse of absolute values of normal numbers.
 
         (The published code divides where Q multiplies: what it calls q is exp(-q) here, but for the sign.)
@@ -66,7 +66,7 @@ def residual_root(aol: Tensor, inverse: Tensor) -> Tensor:
 
 
 class SLLConv2d(_LearnableDiagonal, ResidualConv2d):
-    """Convolutional SLL layer, for every odd kernel size."""
+    """Convolutional SLL layer, for every kernel size."""
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Residual:
         """AOL on W Q^(-1), whose input channels are the hidden units."""

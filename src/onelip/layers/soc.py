@@ -55,8 +55,8 @@ def normalised(tensor: Tensor, bound: Tensor) -> Tensor:
 
 def unit_skew_kernel(kernel: Tensor) -> Tensor:
     """Skew-symmetric kernel of a convolution of norm at most 1, on every torus and for both paddings."""
-    skew = skew_kernel(kernel)
-    return normalised(skew, kernel.shape[-1] * gram_norm_bound(skew.flatten(-3), GRAM_ITERATIONS))
+    skew, patches = skew_kernel(kernel), math.sqrt(math.prod(kernel.shape[-2:]))
+    return normalised(skew, patches * gram_norm_bound(skew.flatten(-3), GRAM_ITERATIONS))
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,9 @@ class SOCConv2d(SpectralConv2d):
             )
         self.algorithm, self.train_terms, self.eval_terms = algorithm, train_terms, eval_terms
         # Kept with the weights: a network read from elsewhere has an angle of its own in each layer.
-        self.register_buffer("angle", torch.full((), angle, dtype=self.weight.dtype, device=self.weight.device))
-        self.size_dependent = algorithm == "frequency" and self.kernel_size[0] > 1
+        shape = () if self.groups == 1 else (self.groups,)
+        self.register_buffer("angle", torch.full(shape, angle, dtype=self.weight.dtype, device=self.weight.device))
+        self.size_dependent = algorithm == "frequency" and self.core_kernel != (1, 1)
 
     initialisations = (*PUBLISHED_INITIALISATIONS, "plane")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from torch import nn
 
 from onelip.layers.fused import frozen_conv, frozen_linear
+from onelip.layers.geometry import Geometry
 from onelip.layers.reshape import ZeroSpatialPad
 from onelip.layers.shapes import LipschitzLinear
 from onelip.layers.spectral_conv import CheapestFormConv2d
@@ -26,17 +27,29 @@ class KernelConv2d(CheapestFormConv2d):
 
         A circular convolution on images smaller than its padding, which `nn.Conv2d` refuses, stays one of ours.
         """
-        step = self.stride[0]
-        pad = step * (self.kernel_size[0] // 2)
-        if input_size is not None and self.padding_mode == "circular" and pad > min(input_size):
+        step, geometry = self.stride[0], self.geometry
+        simple = geometry == Geometry(self.kernel_size, (step, step), None, self.dilation, geometry.circular)
+        combined = step > 1 and (self.groups > 1 or self.dilation != (1, 1))
+        if self.signal or not simple or combined or not self._fits(input_size):
             return super().fuse(input_size)
         transformed = self._detached(input_size)
+        if step == 1:
+            kernel = transformed.tensors()["kernel"]
+            kernel = kernel.flatten(0, 1) if self.groups > 1 else kernel
+            return frozen_conv(kernel, self.bias, self.padding_mode, dilation=self.dilation, groups=self.groups)
         assert isinstance(transformed, Kernel)
         taps = transformed.kernel.unflatten(1, (self.in_channels, step, step))
         kernel = taps.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)
         conv = frozen_conv(kernel, self.bias, self.padding_mode, stride=step)
         divides = input_size is not None and input_size[0] % step == 0 and input_size[1] % step == 0
-        return conv if step == 1 or divides else nn.Sequential(ZeroSpatialPad(step), conv)
+        return conv if divides else nn.Sequential(ZeroSpatialPad(step), conv)
+
+    def _fits(self, input_size: Size | None) -> bool:
+        """Whether `nn.Conv2d` accepts the image: its circular padding must not exceed the size."""
+        if input_size is None or self.padding_mode == "zeros":
+            return True
+        reach = (k // 2 * s * d for k, s, d in zip(self.core_kernel, self.stride, self.dilation, strict=True))
+        return all(pad <= length for pad, length in zip(reach, input_size, strict=True))
 
 
 class MatrixLinear(LipschitzLinear):

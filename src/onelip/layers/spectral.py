@@ -38,7 +38,7 @@ class SpectralConv2d(KernelConv2d):
     def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
         """Weight and bias; a 1 x 1 kernel is the same matrix at all frequencies, whatever the size."""
         super().create_parameters(bias, factory)
-        self.size_dependent = self.kernel_size[0] > 1
+        self.size_dependent = self.core_kernel != (1, 1)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """K / s."""

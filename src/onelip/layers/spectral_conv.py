@@ -40,18 +40,18 @@ class CheapestFormConv2d(LipschitzConv2d):
 
     def acts_on_frequencies(self, size: Size) -> bool:
         """Whether the frequency domain is cheaper by so much that it is so in time as well."""
-        if self.padding_mode != "circular" or self.kernel_size[0] == 1:
+        if self.padding_mode != "circular" or self.core_kernel == (1, 1) or self.groups > 1:
             return False
         channels = self.core_in, self.core_out
         share = WHOLE_SHARE if is_whole(size) else FREQUENCY_SHARE
-        as_kernel = math.prod(self.kernel_size) * math.prod(size) * math.prod(channels)
+        as_kernel = math.prod(self.core_kernel) * math.prod(size) * math.prod(channels)
         return spectral_operations(size, *channels) < share * as_kernel
 
     def core_size(self, input_size: Size | None) -> Size | None:
         """The size of the image, where the transformed parameters depend on it."""
         if self.size_dependent:
             return super().core_size(input_size)
-        size = None if input_size is None else self.strided(input_size)
+        size = None if input_size is None else self.geometry.core_image(input_size)
         return size if size is not None and self.acts_on_frequencies(size) else None
 
     def choose_form(self, transformed: Transformed, size: Size | None) -> Transformed:
@@ -88,14 +88,14 @@ class SpectralConv2d(LipschitzConv2d):
     def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
         """Weight and bias."""
         super().create_parameters(bias, factory)
-        self.size_dependent = self.kernel_size[0] > 1
+        self.size_dependent = self.core_kernel != (1, 1)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """The matrices at the frequencies of the torus that belongs to this image size."""
         kernel = self.unconstrained_kernel(tensors)
         if size is None:
             return Kernel(self.constrain(kernel[..., 0, 0])[..., None, None], self.padding_mode)
-        torus = torus_size(size, self.kernel_size, self.padding_mode)
+        torus = torus_size(size, self.core_kernel, self.padding_mode)
         return frequencies(pack(tuple(map(self.constrain, torus_blocks(kernel, torus)))), torus, size)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:

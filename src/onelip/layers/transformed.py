@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.convolution import PaddingMode, same_convolution
+from onelip.layers.convolution import PaddingMode, grouped_convolution, same_convolution
 from onelip.linalg.fourier import (
     RealDFT,
     Size,
@@ -28,7 +29,7 @@ from onelip.linalg.fourier import (
     to_frequency,
     torus_of,
 )
-from onelip.linalg.layer_bound import LayerBound, compose, relative_bound
+from onelip.linalg.layer_bound import LayerBound, compose, relative_bound, side_by_side
 from onelip.linalg.linear_bounds import convolution_bound, matrix_bound, spectral_bound
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import same_convolution_of
@@ -133,7 +134,7 @@ class Matrix(Transformed):
 
 @dataclass(frozen=True)
 class Kernel(Transformed):
-    """A convolution that keeps height and width; (out, in, k, k) with an odd k."""
+    """A convolution that keeps height and width; (out, in, kh, kw) with odd sides."""
 
     kernel: Tensor
     padding_mode: PaddingMode
@@ -190,6 +191,35 @@ class Frequencies(Transformed):
     def scaled(self, factor: float) -> Frequencies:
         """The matrices times the factor."""
         return replace(self, matrices=self.matrices * factor)
+
+
+@dataclass(frozen=True)
+class Grouped(Transformed):
+    """Operators on separate groups of channels; their tensors have the groups as first dimension."""
+
+    operator: Transformed
+    groups: int
+
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """One grouped convolution, or one operator after the other."""
+        if isinstance(self.operator, Kernel):
+            return grouped_convolution(x, self.operator.kernel, bias, self.operator.padding_mode)
+        operators, parts = self.operator.unstacked(), x.chunk(self.groups, dim=1)
+        pieces = zip(operators, parts, self._biases(bias), strict=True)
+        return torch.cat([operator.apply(part, shift) for operator, part, shift in pieces], dim=1)
+
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """The largest constant of a group: they do not see each other's channels."""
+        if isinstance(self.operator, Kernel):
+            convolution = same_convolution_of(self.operator.kernel.flatten(0, 1), self.operator.padding_mode)
+            size = input_shape[-2], input_shape[-1]
+            return convolution_bound(convolution._replace(groups=self.groups), size, bias)
+        shape = input_shape[0] // self.groups, *input_shape[1:]
+        pieces = zip(self.operator.unstacked(), self._biases(bias), strict=True)
+        return side_by_side([operator.bound(shape, shift) for operator, shift in pieces])
+
+    def _biases(self, bias: Tensor | None) -> Sequence[Tensor | None]:
+        return [None] * self.groups if bias is None else bias.chunk(self.groups)
 
 
 def frequencies(matrices: Tensor, torus: Size, image: Size | None = None) -> Frequencies:

@@ -12,7 +12,7 @@ underflow: slope and constant come from gamma_n = n u / (1 - n u) of `onelip.lin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -121,3 +121,29 @@ def added_to_input(branch: LayerBound, lipschitz: float) -> LayerBound:
         return RoundingError(slope * SAFETY, constant * SAFETY)
 
     return LayerBound(lipschitz, branch.offset, None if inner is None else rounding)
+
+
+def repeated(layer: LayerBound, count: int) -> LayerBound:
+    """One function on each of `count` parts of the input: what does not depend on the input adds up in squares."""
+    return side_by_side([layer] * count)
+
+
+def side_by_side(layers: Sequence[LayerBound]) -> LayerBound:
+    """Functions on separate parts of the input, (f_1(x_1), f_2(x_2), ...).
+
+    With the largest constant L, the sum of ||f_i(x_i) - f_i(y_i)||^2 is at most L^2 ||x - y||^2. Likewise, errors
+    of slope_i ||x_i|| + constant_i are, by the triangle inequality, together at most max slope_i ||x|| plus the root of
+    the sum of the squares of the constants.
+    """
+    known = [layer.rounding for layer in layers if layer.rounding is not None]
+
+    def rounding(arithmetic: Arithmetic) -> RoundingError:
+        errors = [rounded(arithmetic) for rounded in known]
+        constant = math.hypot(*(error.constant for error in errors)) * SAFETY
+        return RoundingError(max(error.slope for error in errors), constant)
+
+    return LayerBound(
+        max(layer.lipschitz for layer in layers),
+        math.hypot(*(layer.offset for layer in layers)) * SAFETY,
+        rounding if len(known) == len(layers) else None,
+    )

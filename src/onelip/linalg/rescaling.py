@@ -7,6 +7,8 @@ Columns are divided by their largest magnitude before they are multiplied, so th
 underflows, whatever the scales of the columns are; the divisors cancel and are constants for autograd.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -94,13 +96,14 @@ def aol_kernel_scale(kernel: Tensor) -> Tensor:
 
 
 def rescaled_isometry(kernel: Tensor) -> Tensor:
-    """Kernel (..., out, in, k, k) whose unrolled matrix has norm at most 1, divided by a bound of its convolution.
+    """Kernel (..., out, in, kh, kw) whose unrolled matrix has norm at most 1, divided by a bound of its convolution.
 
-    Every pixel stands in k * k patches, so the convolution has norm at most k; and with AOL's scale D it has norm at
-    most 1 as K D, hence at most 1 / min D. The smaller of the two bounds is used. Rounding can only move the
-    unrolled norm by a few eps, which the proven bound of the layer counts.
+    Every pixel stands in kh * kw patches, so the convolution has norm at most sqrt(kh kw); and with AOL's scale D it
+    has norm at most 1 as K D, hence at most 1 / min D. The smaller of the two bounds is used. Rounding can only move
+    the unrolled norm by a few eps, which the proven bound of the layer counts.
     """
-    if kernel.shape[-1] == 1:
+    patches = kernel.shape[-2] * kernel.shape[-1]
+    if patches == 1:
         return kernel
-    scale = aol_kernel_scale(kernel).amin(-1).clamp(min=1 / kernel.shape[-1])
+    scale = aol_kernel_scale(kernel).amin(-1).clamp(min=1 / math.sqrt(patches))
     return kernel * scale[..., None, None, None, None]

@@ -1,0 +1,82 @@
+"""Arguments of layers: read as torch reads them, refused in one line where they are not allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from onelip.errors import InvalidInputError
+from onelip.layers.geometry import Geometry
+from onelip.linalg.fourier import Size
+
+
+def check_positive(layer: nn.Module, **numbers: int) -> None:
+    """Counts are positive integers."""
+    for name, number in numbers.items():
+        if type(number) is not int or number < 1:
+            raise InvalidInputError(f"{type(layer).__name__}: {name}={number!r} must be a positive integer")
+
+
+def pair(layer: nn.Module, name: str, value: Any, smallest: int = 1) -> Size:
+    """One integer, or one for rows and one for columns."""
+    numbers = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(numbers) != 2 or any(type(number) is not int or number < smallest for number in numbers):
+        kind = "positive" if smallest == 1 else "non-negative"
+        raise InvalidInputError(f"{type(layer).__name__}: {name}={value!r} must be one or two {kind} integers")
+    return numbers[0], numbers[1]
+
+
+def check_groups(layer: nn.Module, in_channels: int, out_channels: int, groups: int) -> None:
+    """Groups divide both numbers of channels."""
+    check_positive(layer, groups=groups)
+    if in_channels % groups or out_channels % groups:
+        raise InvalidInputError(
+            f"{type(layer).__name__}: groups={groups} must divide in_channels={in_channels} and "
+            f"out_channels={out_channels}"
+        )
+
+
+def read_geometry(
+    layer: nn.Module,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    circular: bool,
+    output_padding: Any = None,
+) -> Geometry:
+    """The geometry that the arguments describe, of a transposed convolution where `output_padding` is given."""
+    kernel = pair(layer, "kernel_size", kernel_size)
+    transposed = output_padding is not None
+    extra = pair(layer, "output_padding", output_padding, 0) if transposed else (0, 0)
+    geometry = Geometry(
+        kernel,
+        pair(layer, "stride", stride),
+        _padding(layer, padding),
+        pair(layer, "dilation", dilation),
+        circular,
+        transposed,
+        extra,
+    )
+    name = type(layer).__name__
+    if geometry.padding is None and extra != (0, 0):
+        raise InvalidInputError(f'{name}: output_padding={extra} must be 0 with padding="same"')
+    if any(more >= max(s, d) for more, s, d in zip(extra, geometry.stride, geometry.dilation, strict=True)):
+        raise InvalidInputError(f"{name}: output_padding={extra} must be smaller than the stride or the dilation")
+    if circular and geometry.outputs_beyond_same > 0:
+        raise InvalidInputError(
+            f"{name}: circular padding={padding!r} repeats pixels, which expands distances, for kernel size {kernel}; "
+            'use "same", fewer, or padding_mode="zeros"'
+        )
+    return geometry.simplified()
+
+
+def _padding(layer: nn.Module, padding: Any) -> Size | None:
+    if padding == "same":
+        return None
+    if isinstance(padding, str) and padding != "valid":
+        raise InvalidInputError(
+            f'{type(layer).__name__}: padding={padding!r} is not supported, use "same", "valid" or an integer'
+        )
+    return (0, 0) if padding == "valid" else pair(layer, "padding", padding, 0)

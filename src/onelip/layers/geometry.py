@@ -1,0 +1,249 @@
+"""How a convolution reads its image: stride, padding, dilation and transposition, as isometries around a core.
+
+The core of a method is a convolution of stride 1 that keeps height and width. All else is done by maps that keep
+distances or cannot increase them: moving pixels, appending zeros, dropping outputs.
+
+* A stride s unshuffles pixels by s: the core maps s * s times as many channels. A transposed convolution shuffles the
+  outputs of its core instead, which has s * s times as many of them.
+* A dilation d splits the image into classes of pixels that are d apart, which the core maps one by one. On a circle of
+  n pixels, with g = gcd(d, n), the positions r + d j mod n for r < g and j < n / g are a bijection. Elsewhere zeros
+  are appended up to a multiple of d.
+* A padding picks those outputs that torch returns, on an image that is rolled (circular) or has zeros in front of it.
+  "same" is torch's too: a kernel that spans m pixels beyond its first reads m // 2 of them before the output's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onelip.errors import InvalidInputError
+from onelip.layers.transformed import Transformed
+from onelip.linalg.fourier import Size
+from onelip.linalg.layer_bound import LayerBound, repeated
+
+
+class _Place(NamedTuple):
+    """One axis: the image is rolled back by `roll`, `front` zeros precede it, and zeros fill it up to `total`.
+
+    Of the outputs, rolled back by `roll_out`, so many are `kept` from `start` on.
+    """
+
+    roll: int
+    front: int
+    total: int
+    roll_out: int
+    start: int
+    kept: int
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The arguments of a convolution that are not about channels; `padding` is None for "same"."""
+
+    kernel_size: Size
+    stride: Size
+    padding: Size | None
+    dilation: Size
+    circular: bool
+    transposed: bool = False
+    output_padding: Size = (0, 0)
+
+    @property
+    def outputs_beyond_same(self) -> int:
+        """How many more outputs than "same" there are at stride 1, or of a transposed convolution, at most."""
+        if self.padding is None:
+            return 0
+        return max(self._more_outputs(axis) for axis in (0, 1))
+
+    def simplified(self) -> Geometry:
+        """With padding None where its outputs are those of "same"."""
+        if self.padding is None:
+            return self
+        centred = all(self._reach(axis)[1] // 2 == self.padding[axis] for axis in (0, 1))
+        same = centred and all(self._more_outputs(axis) == 0 for axis in (0, 1))
+        return replace(self, padding=None, output_padding=(0, 0)) if same else self
+
+    def _more_outputs(self, axis: int) -> int:
+        assert self.padding is not None
+        missing = self._reach(axis)[1] - 2 * self.padding[axis]
+        return missing + self.output_padding[axis] + 1 - self.stride[axis] if self.transposed else -missing
+
+    def core_image(self, size: Size) -> Size:
+        """Height and width of the images that the core sees."""
+        blocks, classes = self._blocks(size), self.classes(size)
+        return -(-blocks[0] // classes[0]), -(-blocks[1] // classes[1])
+
+    def classes(self, size: Size) -> Size:
+        """Into how many images the dilation splits one, along each axis."""
+        if not self.circular:
+            return self.dilation
+        blocks = self._blocks(size)
+        return math.gcd(self.dilation[0], blocks[0]), math.gcd(self.dilation[1], blocks[1])
+
+    def read(self, x: Tensor) -> Tensor:
+        """The images that the core maps, (batch * classes, channels, h, w), of (batch, channels, height, width)."""
+        size = x.shape[-2], x.shape[-1]
+        rows, columns = self._places(size)
+        if rows.roll or columns.roll:
+            x = x.roll((-rows.roll, -columns.roll), (-2, -1))
+        below, right = rows.total - rows.front - size[0], columns.total - columns.front - size[1]
+        x = _padded(x, (columns.front, right, rows.front, below))
+        if not self.transposed and self.stride != (1, 1):
+            x = unshuffled(x, self.stride)
+        return x if self.dilation == (1, 1) else self._split(x, size)
+
+    def write(self, y: Tensor, size: Size) -> Tensor:
+        """The output image of an image of this size, from the outputs of the core."""
+        if self.dilation != (1, 1):
+            y = self._joined(y, size)
+        if self.transposed and self.stride != (1, 1):
+            y = shuffled(y, self.stride)
+        rows, columns = self._places(size)
+        if rows.roll_out or columns.roll_out:
+            y = y.roll((-rows.roll_out, -columns.roll_out), (-2, -1))
+        for dim, place in ((-2, rows), (-1, columns)):
+            if place.start or place.kept != y.shape[dim]:
+                y = y.narrow(dim, place.start, place.kept)
+        return y
+
+    def _blocks(self, size: Size) -> Size:
+        """Height and width after the stride, rounded up."""
+        rows, columns = self._places(size)
+        return (
+            (rows.total, columns.total)
+            if self.transposed
+            else (
+                rows.total // self.stride[0],
+                columns.total // self.stride[1],
+            )
+        )
+
+    def _places(self, size: Size) -> tuple[_Place, _Place]:
+        place = self._transposed_place if self.transposed else self._place
+        return place(0, size[0]), place(1, size[1])
+
+    def _reach(self, axis: int) -> tuple[int, int]:
+        """How far the core reads before a pixel, and how many pixels a kernel spans beyond its first."""
+        taps, dilation = self.kernel_size[axis] - 1, self.dilation[axis]
+        return taps // 2 * dilation, taps * dilation
+
+    def _place(self, axis: int, length: int) -> _Place:
+        """Output i of torch is that of the core at the pixel s i + shift."""
+        step = self.stride[axis]
+        whole = -(-length // step) * step
+        same, span = self._reach(axis)
+        if self.padding is None:
+            shift, count = same - span // 2, whole // step
+        else:
+            shift, count = same - self.padding[axis], (length + 2 * self.padding[axis] - span - 1) // step + 1
+        if count < 1:
+            raise InvalidInputError(f"an image side of {length} is too small for this convolution")
+        if self.circular:
+            return _Place(shift, 0, whole, 0, 0, count)
+        front = max(0, -shift)
+        front += -(shift + front) % step
+        start = (shift + front) // step
+        total = max(-(-(front + length) // step), start + count) * step
+        return _Place(0, front, total, 0, start, count)
+
+    def _transposed_place(self, axis: int, length: int) -> _Place:
+        """Output j of torch is that of the core at j + shift."""
+        step = self.stride[axis]
+        same, span = self._reach(axis)
+        if self.padding is None:
+            shift, count = span // 2 - same, length * step
+        else:
+            shift = self.padding[axis] - same
+            count = (length - 1) * step - 2 * self.padding[axis] + span + self.output_padding[axis] + 1
+        if count < 1:
+            raise InvalidInputError(f"an image side of {length} is too small for this convolution")
+        if self.circular:
+            return _Place(0, 0, length, shift, 0, count)
+        front = max(0, -(shift // step))
+        start = shift + front * step
+        return _Place(0, front, max(front + length, -(-(start + count) // step)), 0, start, count)
+
+    def _orders(self, size: Size, device: torch.device) -> list[tuple[int, Tensor]]:
+        """Along each axis the number of classes, and the pixels of one class after the other."""
+        found = []
+        for blocks, count, step in zip(self._blocks(size), self.classes(size), self.dilation, strict=True):
+            members = -(-blocks // count)
+            places = torch.arange(count, device=device)[:, None] + step * torch.arange(members, device=device)
+            found.append((count, (places % (count * members)).flatten()))
+        return found
+
+    def _split(self, x: Tensor, size: Size) -> Tensor:
+        (high, rows), (wide, columns) = self._orders(size, x.device)
+        x = _padded(x, (0, len(columns) - x.shape[-1], 0, len(rows) - x.shape[-2]))
+        x = x.index_select(-2, rows).index_select(-1, columns)
+        x = x.unflatten(-1, (wide, -1)).unflatten(-3, (high, -1))
+        return x.permute(0, 2, 4, 1, 3, 5).flatten(0, 2)
+
+    def _joined(self, y: Tensor, size: Size) -> Tensor:
+        (high, rows), (wide, columns) = self._orders(size, y.device)
+        y = y.unflatten(0, (-1, high, wide)).permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+        y = y.index_select(-2, rows.argsort()).index_select(-1, columns.argsort())
+        blocks = self._blocks(size)
+        return y[..., : blocks[0], : blocks[1]]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """All that stands around the core of a convolution: its geometry, zero channels before it, a cut behind it.
+
+    Channels are counted per group. `signal` says that inputs are (batch, channels, length), images of one row.
+    """
+
+    geometry: Geometry
+    groups: int
+    core_in: int
+    kept: int
+    signal: bool = False
+
+    def apply(self, x: Tensor, operator: Transformed, bias: Tensor | None) -> Tensor:
+        """The whole convolution, with an operator as its core."""
+        if self.signal:
+            x = x.unsqueeze(-2)
+        size = x.shape[-2], x.shape[-1]
+        x = self.geometry.read(x)
+        missing = self.core_in - x.shape[1] // self.groups
+        if missing:
+            x = F.pad(x.unflatten(1, (self.groups, -1)), (0, 0, 0, 0, 0, missing)).flatten(1, 2)
+        y = operator.apply(x, bias)
+        if y.shape[1] > self.groups * self.kept:
+            y = y.unflatten(1, (self.groups, -1))[:, :, : self.kept].flatten(1, 2)
+        y = self.geometry.write(y, size)
+        return y.squeeze(-2) if self.signal else y
+
+    def bound(self, input_shape: tuple[int, ...], operator: Transformed, bias: Tensor | None) -> LayerBound:
+        """That of the core: moved pixels, zeros that are appended and outputs that are dropped expand nothing."""
+        size = self.image(input_shape)
+        inner = operator.bound((self.groups * self.core_in, *self.geometry.core_image(size)), bias)
+        classes = math.prod(self.geometry.classes(size))
+        return inner if classes == 1 else repeated(inner, classes)
+
+    def image(self, input_shape: tuple[int, ...]) -> Size:
+        """Height and width of an input of this shape."""
+        return (1, input_shape[-1]) if self.signal else (input_shape[-2], input_shape[-1])
+
+
+def unshuffled(x: Tensor, stride: Size) -> Tensor:
+    """Pixel unshuffle by (rows, columns); as torch's, the pixels of a channel stay together."""
+    x = x.unflatten(-1, (-1, stride[1])).unflatten(-3, (-1, stride[0]))
+    return x.permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
+
+
+def shuffled(x: Tensor, stride: Size) -> Tensor:
+    """Inverse of `unshuffled`."""
+    x = x.unflatten(1, (-1, *stride))
+    return x.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)
+
+
+def _padded(x: Tensor, sides: tuple[int, int, int, int]) -> Tensor:
+    return F.pad(x, sides) if any(sides) else x

@@ -1,0 +1,96 @@
+"""Transposed and one-dimensional convolutions of every method, made of its convolution.
+
+A transposed convolution of stride s is the core of a convolution with s * s * out outputs, whose pixels are then
+shuffled: the adjoint of "unshuffle, then convolve". So it exists for every method, linear or not, and is orthogonal
+where the method is. A signal is an image of one row, and its kernel has one row too.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from onelip.layers.arguments import read_geometry
+from onelip.layers.convolution import PaddingMode
+from onelip.layers.geometry import Geometry
+from onelip.layers.shapes import LipschitzConv2d
+from onelip.linalg.fourier import Size
+
+
+class LipschitzConvTranspose2d(LipschitzConv2d):
+    """Base of the transposed convolutions, with the signature of `nn.ConvTranspose2d`.
+
+    The default padding "same" gives s times the height and width. Integers give torch's sizes. Parameters are those of
+    the core, with one bias per output of it.
+    """
+
+    _output_padding: int | Size = 0
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Size,
+        stride: int | Size = 1,
+        padding: str | int | Size = "same",
+        output_padding: int | Size = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: int | Size = 1,
+        padding_mode: PaddingMode = "circular",
+        **options: Any,
+    ) -> None:
+        self._output_padding = output_padding  # for `read_geometry`, which the constructor of the convolution calls
+        geometry = kernel_size, stride, padding, dilation, groups
+        super().__init__(in_channels, out_channels, *geometry, bias, padding_mode, **options)
+        self.output_padding = self.geometry.output_padding
+
+    def read_geometry(self, kernel_size: Any, stride: Any, padding: Any, dilation: Any, circular: bool) -> Geometry:
+        """The geometry of these arguments."""
+        return read_geometry(self, kernel_size, stride, padding, dilation, circular, self._output_padding)
+
+
+class LipschitzConv1d(LipschitzConv2d):
+    """Base of the convolutions of signals (batch, channels, length), with the signature of `nn.Conv1d`."""
+
+    signal = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int = 1,
+        padding: str | int = "same",
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: PaddingMode = "circular",
+        **options: Any,
+    ) -> None:
+        sides = padding if isinstance(padding, str) else (0, _one(padding))
+        geometry = (1, _one(kernel_size)), (1, _one(stride)), sides, (1, _one(dilation)), groups
+        super().__init__(in_channels, out_channels, *geometry, bias, padding_mode, **options)
+
+
+def _one(value: Any) -> Any:
+    """The number in a tuple of one, as torch allows; the convolution checks it."""
+    return value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
+
+
+@functools.cache
+def transposed(conv: type[LipschitzConv2d]) -> type[LipschitzConvTranspose2d]:
+    """The transposed convolution of a method, by its convolution."""
+    return _variant(LipschitzConvTranspose2d, conv, "ConvTranspose2d", "Transposed convolution")
+
+
+@functools.cache
+def of_signals(conv: type[LipschitzConv2d]) -> type[LipschitzConv1d]:
+    """The one-dimensional convolution of a method, by its convolution."""
+    return _variant(LipschitzConv1d, conv, "Conv1d", "One-dimensional convolution")
+
+
+def _variant(base: Any, conv: type[LipschitzConv2d], ending: str, kind: str) -> Any:
+    name = conv.__name__.removesuffix("Conv2d") + ending
+    text = f"{kind} of the method of `{conv.__name__}`, whose further arguments it takes."
+    return type(name, (base, conv), {"__doc__": text, "__module__": "onelip.layers"})
