@@ -145,7 +145,7 @@ def test_interrupted_and_failed_studies_say_how_to_go_on(
         def fail(*_: Any, error: BaseException = error) -> None:
             raise error
 
-        monkeypatch.setattr("onelip.bench.training.session.Session.step", fail)
+        monkeypatch.setattr("onelip.bench.training.trainer.Trainer.step", fail)
         assert run_command([*SMALL, "--methods", "aol", "--no-report"]) == code
         printed = capsys.readouterr()
         assert "onelip compare --out study" in getattr(printed, channel)

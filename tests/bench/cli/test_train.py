@@ -69,7 +69,7 @@ def test_evaluate_the_validation_split(tmp_path: Path) -> None:
 
 
 def test_nothing_is_certified_without_a_bound(tmp_path: Path) -> None:
-    arguments = [*TRAIN[:2], "standard", *TRAIN[3:-1], "0.01", "--epochs", "2", "--runs-dir", str(tmp_path), "--quiet"]
+    arguments = [*TRAIN[:2], "standard", *TRAIN[3:-1], "0.001", "--epochs", "2", "--runs-dir", str(tmp_path), "--quiet"]
     assert run_command(arguments) == 0
     (run,) = load_records(tmp_path).runs
     metrics = run.record.metrics

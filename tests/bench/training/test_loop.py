@@ -208,12 +208,12 @@ def test_options_train(tmp_path: Path, changes: dict[str, Any]) -> None:
 
 def test_bfloat16(tmp_path: Path) -> None:
     """In a process of its own: the command line checks first that bfloat16 works (see conftest.py)."""
-    config = tiny_config(precision="bfloat16")
-    command = "train --method aol --width 4 --dataset tiny --batch-size 32 --lr 0.1 --epochs 2 --precision bfloat16"
+    config = tiny_config(precision="bfloat16", lr=0.01)
+    command = "train --method aol --width 4 --dataset tiny --batch-size 32 --lr 0.01 --epochs 2 --precision bfloat16"
     arguments = [*command.split(), "--skip-test", "--quiet", "--runs-dir", str(tmp_path)]
     subprocess.run([sys.executable, tiny_data.__file__, *arguments], check=True)
     folder = tmp_path / run_name("train", config)
-    plain = train(tiny_config(), tmp_path)
+    plain = train(tiny_config(lr=0.01), tmp_path)
     losses = [metrics["train_loss"] for metrics in (read_record(folder).metrics, plain.metrics)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
     assert losses[0] != losses[1]
