@@ -269,12 +269,12 @@ def test_estimate_of_certified_accuracy() -> None:
     scores = torch.tensor([[margin, 0.0, -5.0] for margin in margins] + [[0.0, 9.0, 0.0]])
     labels = torch.zeros(6, dtype=torch.int64)
     result = estimate_scores(
-        _Scores(), [(scores[:4], labels[:4]), (scores[4:], labels[4:])], OffsetCrossEntropy(), guaranteed=True
+        _Scores(), [(scores[:4], labels[:4]), (scores[4:], labels[4:])], OffsetCrossEntropy(), lipschitz=1.0
     )
     assert result.accuracy == pytest.approx(5 / 6)
     assert result.certified == pytest.approx({36: 4 / 6, 72: 3 / 6, 108: 2 / 6, 255: 1 / 6})
     assert result.loss == pytest.approx(float(OffsetCrossEntropy()(scores, labels)), rel=1e-5)
-    unknown = estimate_scores(_Scores(), [(scores, labels)], OffsetCrossEntropy(), guaranteed=False)
+    unknown = estimate_scores(_Scores(), [(scores, labels)], OffsetCrossEntropy(), lipschitz=math.inf)
     assert unknown.certified == {36: 0.0, 72: 0.0, 108: 0.0, 255: 0.0}
 
 

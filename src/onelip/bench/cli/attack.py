@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from onelip.bench.cli import CommandInfo
+from onelip.bench.cli.images import MODEL_HELP
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.errors import InvalidInputError
 
@@ -36,6 +37,7 @@ class AttackOptions:
     """Number of test images."""
     batch_size: int = 100
     """Images that are attacked at once."""
+    model: Annotated[str | None, tyro.conf.arg(help=MODEL_HELP)] = None
     json: bool = False
     """Print a JSON object instead of a table."""
 
@@ -43,13 +45,12 @@ class AttackOptions:
         """Print accuracy, robust accuracy under each attack, and certified accuracy."""
         import sys
 
-        from onelip.bench.cli.images import first_test_images
+        from onelip.bench.cli.images import first_test_images, load_trusted
         from onelip.certification import BrokenCertificateError
         from onelip.certification.attacks import attack
-        from onelip.checkpoints import load_model
 
         eps = [_fraction(value) for value in self.eps]
-        model = load_model(self.checkpoint).eval()
+        model = load_trusted(self.checkpoint, self.model).eval()
         batches = first_test_images(model, self.dataset, self.samples, self.batch_size)
         try:
             report = attack(model, batches, eps, attacks=self.attacks)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from onelip.bench.cli import CommandInfo
+from onelip.bench.cli.images import MODEL_HELP
 from onelip.bench.runs.dataset_option import DatasetOption
 
 if TYPE_CHECKING:
@@ -22,17 +23,27 @@ if TYPE_CHECKING:
 class CheckOptions:
     """Check that a saved network is 1-Lipschitz, layer by layer: proven bounds, norms, variances, gradients.
 
+    Or, before any training, what can be certified of a model of your own: its graph, what has no Lipschitz constant and
+    what makes it large.
+
+    Example: onelip check my_module:make_net --input-shape 3 32 32
+
     Exit code 1 if a proven bound exceeds 1 + tolerance or the variance of a batch grows from one layer to the next.
     """
 
-    checkpoint: Annotated[Path, tyro.conf.Positional]
-    """File written by onelip.save_model."""
+    checkpoint: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE|MODULE:FUNCTION")]
+    """File written by onelip.save_model, or your function of num_classes and input_shape that returns a model."""
     dataset: DatasetOption = "cifar10-mini"
     """Where the batch comes from; its images must have the size of the network's."""
     samples: int = 64
     """Test images in the batch."""
     tolerance: float = 1e-4
     """Excess of a bound over 1 that is put down to float32 weights."""
+    model: Annotated[str | None, tyro.conf.arg(help=MODEL_HELP)] = None
+    input_shape: tuple[int, ...] | None = None
+    """For module:function: shape of one input, such as 3 32 32."""
+    num_classes: int = 10
+    """For module:function: number of classes."""
     all_layers: bool = False
     """Show layers without parameters too."""
     explain: bool = False
@@ -44,11 +55,13 @@ class CheckOptions:
 
     def run(self) -> int:
         """Print the table, the product and what failed."""
-        from onelip.bench.cli.images import first_test_images
+        from onelip.bench.cli.images import first_test_images, load_trusted
         from onelip.certification.diagnostics import diagnose
-        from onelip.checkpoints import load_model
+        from onelip.factories import is_factory_name
 
-        model = load_model(self.checkpoint)
+        if is_factory_name(self.checkpoint) and not Path(self.checkpoint).exists():
+            return self._check_factory()
+        model = load_trusted(Path(self.checkpoint), self.model)
         x, labels = next(iter(first_test_images(model, self.dataset, self.samples, self.samples)))
         found = diagnose(model, x, labels)
         failures = found.failures(self.tolerance)
@@ -65,6 +78,30 @@ class CheckOptions:
 
                 print(explain(model, tuple(x.shape[1:])))
         return 1 if failures else 0
+
+    def _check_factory(self) -> int:
+        """The graph of a model that is not trained yet; 1 if something in it has no known constant."""
+        from onelip.certification import explain
+        from onelip.errors import InvalidInputError, UnknownLipschitzConstant
+        from onelip.factories import build, find_factory, search_working_folder
+
+        if self.input_shape is None:
+            raise InvalidInputError(f"{self.checkpoint}: say what the model takes: --input-shape CHANNELS HEIGHT WIDTH")
+        search_working_folder()
+        arguments = {"num_classes": self.num_classes, "input_shape": list(self.input_shape)}
+        model = build(find_factory(self.checkpoint), arguments)
+        advice = "`onelip.convert(model, method=...)` returns a copy in which every operation has a bound of 1"
+        try:
+            explanation = explain(model, self.input_shape)
+        except UnknownLipschitzConstant as error:
+            print(f"cannot be certified: {error}\n{advice}, where it can.")
+            return 1
+        print(explanation)
+        if explanation.lipschitz > 1 + self.tolerance:
+            print(f"can be certified, with radii divided by {explanation.lipschitz:.4g}; {advice}.")
+        else:
+            print("can be certified: 1-Lipschitz.")
+        return 0
 
 
 def _print(found: Diagnostics, failures: list[str], all_layers: bool) -> None:

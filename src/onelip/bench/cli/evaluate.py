@@ -23,6 +23,8 @@ class EvaluateCommand:
     """Images to evaluate on."""
     device: str | None = None
     """cpu, cuda, ...; by default a GPU where there is one."""
+    model: str | None = None
+    """module:function that built the network, if it is one of your own: evaluating imports it, which runs its code."""
     json: bool = False
     """Print the metrics as JSON."""
 
@@ -31,9 +33,12 @@ class EvaluateCommand:
         from onelip.bench.cli.train import print_result
         from onelip.bench.runs import dump_json, find_run
         from onelip.bench.training.evaluation import evaluate_run
+        from onelip.factories import search_working_folder
 
+        search_working_folder()
         folder = find_run(self.runs_dir, self.name)
-        record = evaluate_run(folder, self.split, device=self.device)
+        allow = () if self.model is None else (self.model,)
+        record = evaluate_run(folder, self.split, device=self.device, allow=allow)
         if self.json:
             print(dump_json(record.metrics))
         else:

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from onelip.bench.cli import CommandInfo
+from onelip.bench.cli.images import MODEL_HELP
 from onelip.errors import InvalidInputError
 
 
@@ -27,18 +28,25 @@ class ExportOptions:
     torch_export: Path | None = None
     """Write this program for torch.export.load."""
 
+    model: Annotated[str | None, tyro.conf.arg(help=MODEL_HELP)] = None
+    input_shape: tuple[int, ...] | None = None
+    """Shape of one input, such as 3 32 32; a ConvNet knows its own."""
+
     def run(self) -> int:
         """Export and say what was written."""
         if self.onnx is None and self.torch_export is None:
             raise InvalidInputError("say what to write: --onnx FILE, --torch-export FILE, or both")
-        from onelip.checkpoints import load_model
+        from onelip.bench.cli.images import load_trusted
         from onelip.export import export_onnx, export_torch
 
-        model = load_model(self.checkpoint)
+        model = load_trusted(self.checkpoint, self.model)
+        given = self.input_shape or getattr(model, "input_shape", None)
+        if given is None:
+            raise InvalidInputError("say what the network takes: --input-shape CHANNELS HEIGHT WIDTH")
         for path, export in ((self.onnx, export_onnx), (self.torch_export, export_torch)):
             if path is not None:
-                export(model, path)
-                shape = "x".join(str(length) for length in model.input_shape)
+                export(model, path, given)
+                shape = "x".join(str(length) for length in given)
                 print(f"{path}: batches of {shape}, {path.stat().st_size / 2**20:.1f} MiB, within the proven error")
         return 0
 

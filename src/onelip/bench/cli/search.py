@@ -52,7 +52,9 @@ class SearchCommand:
         from onelip.bench.runs.durations import parse_duration
         from onelip.bench.search.searcher import SearchConfig, best_trial, search
         from onelip.bench.training import TrainOptions
+        from onelip.factories import search_working_folder
 
+        search_working_folder()
         config = SearchConfig(
             base=self.spec,
             trials=self.trials,

@@ -23,6 +23,8 @@ class TrainCommand:
 
     The same command continues a stopped run and shows a finished one.
 
+    Your own model: onelip train --model my_module:make_net --dataset my_images/ --budget 5m
+
     Several GPUs: torchrun --nproc-per-node 4 --no-python onelip train ...
     """
 
@@ -45,7 +47,9 @@ class TrainCommand:
         from onelip.bench.training import TrainOptions, train
         from onelip.bench.training.distributed import is_first_process
         from onelip.bench.training.evaluation import evaluate_run
+        from onelip.factories import search_working_folder
 
+        search_working_folder()
         seconds = parse_duration(self.checkpoint_every)
         options = TrainOptions(device=self.device, checkpoint_seconds=seconds, progress=not self.quiet)
         record = train(self.spec, self.runs_dir, options)
@@ -53,7 +57,8 @@ class TrainCommand:
             return 0
         folder = self.runs_dir / record.name
         if record.status is RunStatus.FINISHED and not self.skip_test and "test_accuracy" not in record.metrics:
-            record = evaluate_run(folder, device=self.device, progress=False if self.quiet else None)
+            shown, allow = (False if self.quiet else None), (self.spec.network.model,)
+            record = evaluate_run(folder, device=self.device, progress=shown, allow=allow)
         print_result(record, folder)
         return 0 if record.status is RunStatus.FINISHED else 1
 

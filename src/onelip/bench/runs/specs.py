@@ -12,12 +12,22 @@ from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.runs.durations import format_duration, parse_duration
 from onelip.bench.runs.recipes import PAPER_FROM_SECONDS, RECIPES, Recipe
 from onelip.errors import InvalidInputError
+from onelip.factories import is_factory_name
 from onelip.layers import MethodInfo, get_method
 from onelip.models.config import ConvNetConfig
 from onelip.protocol import DATA_SETS, REFERENCE, SIZES, AugmentationName, DatasetInfo
 
 USUAL_WEIGHT_DECAY = 3e-5
 """The middle of the range that the paper searches."""
+
+OWN_MODEL = "own"
+"""In the place of a method: a model that a user's function builds."""
+
+OWN_MODEL_RATES = {
+    "paper": {"lr": 0.05, "weight_decay": USUAL_WEIGHT_DECAY},
+    "short": {"lr": 0.002, "weight_decay": USUAL_WEIGHT_DECAY},
+}
+"""Learning rates that most methods have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +37,8 @@ class NetworkSpec:
     Reading an old or foreign record must not fail because a method or data set is unknown here; `config` refuses them.
     """
 
-    method: str
-    """Key of the method, see `onelip methods`."""
+    method: str = ""
+    """Key of the method, see `onelip methods`; not for a --model of your own."""
     size: str | None = None
     """XS, S, M or L; by default XS."""
     width: int | None = None
@@ -44,9 +54,21 @@ class NetworkSpec:
     init: str = "auto"
     """Starting values of the layers; auto is each method's own choice."""
     model: str = "convnet"
-    """Architecture: convnet is the comparison paper's."""
+    """Architecture: convnet is the comparison paper's; or module:function, your function of num_classes and input_shape
+    that returns a model."""
 
     def __post_init__(self) -> None:
+        if self.is_factory:
+            if self.method not in ("", OWN_MODEL) or (self.size, self.width) != (None, None):
+                raise InvalidInputError(
+                    f"--method, --size and --width belong to convnet; {self.model} decides by itself"
+                )
+            object.__setattr__(self, "method", OWN_MODEL)
+            return
+        if not self.method:
+            raise InvalidInputError(
+                "give a --method, see `onelip methods`, or a --model of your own as module:function"
+            )
         if self.size is not None and self.width is not None:
             raise InvalidInputError(f"give either a size or a width, not both (size={self.size}, width={self.width})")
         if self.width is None:
@@ -56,8 +78,20 @@ class NetworkSpec:
             object.__setattr__(self, "size", size)
 
     @property
+    def is_factory(self) -> bool:
+        """Whether the model is a user's own, named as module:function."""
+        return is_factory_name(self.model)
+
+    @property
+    def factory_arguments(self) -> dict[str, Any]:
+        """What a user's function is called with."""
+        return {"num_classes": self.data.num_classes, "input_shape": list(self.data.shape)}
+
+    @property
     def size_name(self) -> str:
-        """XS, S, M or L, or w8 for a width of 8."""
+        """XS, S, M or L, or w8 for a width of 8; a dash for a user's own model."""
+        if self.is_factory:
+            return "-"
         return f"w{self.width}" if self.size is None else self.size
 
     @property
@@ -85,7 +119,7 @@ class NetworkSpec:
     def configured(self, setting: str) -> ConvNetConfig:
         """The same in a setting; the reference has the limits of the network with plain convolutions."""
         if self.model != "convnet":
-            raise InvalidInputError(f"unknown model {self.model!r}; known: convnet")
+            raise InvalidInputError(f"{self.model!r} is not a ConvNet; known here: convnet")
         data = self.data
         return ConvNetConfig(
             method="standard" if self.method == REFERENCE else self.method,
@@ -159,8 +193,9 @@ class RunSpec:
     """Starting values, order of images and augmentation."""
 
     def __post_init__(self) -> None:
-        method = get_method(self.network.method)
-        self._set("network", dataclasses.replace(self.network, method=method.key))
+        method = None if self.network.is_factory else get_method(self.network.method)
+        if method is not None:
+            self._set("network", dataclasses.replace(self.network, method=method.key))
         if (self.budget is None) == (self.epochs is None):
             raise InvalidInputError("give either --budget (such as 5m) or --epochs, and not both")
         if self.budget is not None:
@@ -171,10 +206,16 @@ class RunSpec:
         if self.recipe not in RECIPES:
             raise InvalidInputError(f"unknown recipe {self.recipe!r}; known: auto, {', '.join(RECIPES)}")
         if self.setting == "auto":
-            has_published = self.recipe == "paper" and method.setting is not None
+            has_published = self.recipe == "paper" and method is not None and method.setting is not None
             self._set("setting", "published" if has_published else "own")
-        _ = self.network_config  # refuses what no network can be built from
-        defaults = asdict(RECIPES[self.recipe]) | self._rates(method)
+        if method is None:
+            if self.setting == "published":
+                raise InvalidInputError(f"{self.network.model} has no published setting, use --setting own")
+            rates = OWN_MODEL_RATES[self.recipe]
+        else:
+            _ = self.network_config  # refuses what no network can be built from
+            rates = self._rates(method)
+        defaults = asdict(RECIPES[self.recipe]) | rates
         defaults["augmentation"] = self.network.data.augmentation
         for name, value in defaults.items():
             if getattr(self, name) is None:

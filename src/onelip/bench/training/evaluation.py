@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,21 +23,27 @@ CURVE_POINTS = 86
 
 
 def evaluate_run(
-    folder: Path, split: SplitName = "test", *, device: str | None = None, progress: bool | None = None
+    folder: Path,
+    split: SplitName = "test",
+    *,
+    device: str | None = None,
+    progress: bool | None = None,
+    allow: Sequence[str] = (),
 ) -> RunRecord:
     """Certify the network of a finished run on a split and put the results into its record.
 
     The metrics are `<split>_accuracy`, `<split>_certified_accuracy_36` (72, 108, 255), with the proven bound
     `<split>_lipschitz_bound`; infinity, and nothing certified, where no bound is known; `<split>_images`, how many
     there were, and `<split>_certified_curve`, certified accuracy at `CURVE_POINTS` radii. Those of the validation
-    split are called `proven_validation_...`, since training has put its estimates there.
+    split are called `proven_validation_...`, since training has put its estimates there. `allow` names the function
+    that builds a user's own model, if the run has one and it may be imported.
     """
     record = read_record(folder)
     spec = read_spec(record, folder)
     if record.status is not RunStatus.FINISHED:
         raise InvalidInputError(f"{folder}: the run is {record.status.value}; only a finished run can be evaluated")
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    model = trained_network(folder, record).to(where).eval()
+    model = trained_network(folder, record, allow).to(where).eval()
     splits = make_splits(load(spec.network.dataset, where), spec.validation_fraction, spec.validation_seed)
     chosen = splits.test if split == "test" else splits.validation
     if not len(chosen):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from onelip.bench.training.progress_bar import ProgressDisplay
 from onelip.bench.training.trainer import DivergedError, StopTraining, Trainer
 from onelip.checkpoints import load_model, save_model
 from onelip.errors import InvalidInputError, one_line
-from onelip.models import ConvNet
 
 MODEL_FILE = "model.safetensors"
 KIND = "train"
@@ -94,7 +93,7 @@ def _network_and_data(config: RunSpec, run: Run, ranks: Ranks, trained: Trainer 
     if trained is not None:
         return trained.result.eval(), trained.splits
     data = load(config.network.dataset, ranks.device)
-    model = trained_network(run.folder, run.record).to(ranks.device).eval()
+    model = trained_network(run.folder, run.record, allow=(config.network.model,)).to(ranks.device).eval()
     return model, make_splits(data, config.validation_fraction, config.validation_seed)
 
 
@@ -162,7 +161,9 @@ class _Training:
         else:
             digest = None
             if self.run is not None:
-                digest = save_model(self.trainer.result, self.run.folder / MODEL_FILE)
+                network = self.config.network
+                own = {"factory": network.model, "arguments": network.factory_arguments} if network.is_factory else {}
+                digest = save_model(self.trainer.result, self.run.folder / MODEL_FILE, **own)
             self._end(RunStatus.FINISHED, None, model_sha256=digest)
         if self.journal is not None:
             self.journal.close()
@@ -250,8 +251,16 @@ def _synchroniser(device: torch.device) -> Callable[[], None]:
     return lambda: None
 
 
-def trained_network(folder: Path, record: RunRecord) -> ConvNet:
-    """The network of a finished run, on the CPU; weights that are not those of the record are refused."""
+def trained_network(folder: Path, record: RunRecord, allow: Sequence[str] = ()) -> nn.Module:
+    """The network of a finished run, on the CPU; weights that are not those of the record are refused.
+
+    `allow` names the user's function, module:function, that may be imported to build it.
+    """
     if record.status is not RunStatus.FINISHED or record.model_sha256 is None:
         raise InvalidInputError(f"{folder}: has no trained weights; only a finished training run has")
-    return load_model(folder / MODEL_FILE, sha256=record.model_sha256)
+    if record.network.is_factory and record.network.model not in allow:
+        raise InvalidInputError(
+            f"{folder}: its network is built by {record.network.model}, and importing that runs code; "
+            f"if you trust it, say so: --model {record.network.model}"
+        )
+    return load_model(folder / MODEL_FILE, sha256=record.model_sha256, allow=allow)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from onelip.bench.data import BatchStream, Splits, evaluation_batches, load, make_augmentation, make_splits
 from onelip.bench.data.seeds import generator_for
@@ -17,6 +18,9 @@ from onelip.bench.training.distributed import Ranks
 from onelip.bench.training.optimisers import make_optimiser
 from onelip.bench.training.schedule import OneCycle
 from onelip.bench.training.validation import Scores, estimate_scores
+from onelip.certification import lipschitz_bound
+from onelip.errors import UnknownLipschitzConstant
+from onelip.factories import build, find_factory
 from onelip.layers import get_method
 from onelip.losses import OffsetCrossEntropy
 from onelip.models import ConvNet
@@ -94,7 +98,7 @@ class Trainer:
             average.copy_(buffer)
 
     @property
-    def result(self) -> ConvNet:
+    def result(self) -> nn.Module:
         """The network to evaluate and keep: the average where one is made."""
         return self.model if self.average is None else self.average
 
@@ -120,9 +124,18 @@ class Trainer:
         """Scores on the validation images; None if there are none."""
         if not len(self.splits.validation):
             return None
-        guaranteed = get_method(self.config.network.method).guarantee != "none"
         batches = evaluation_batches(self.splits.validation)
-        return estimate_scores(self.result, batches, self.loss, guaranteed=guaranteed)
+        return estimate_scores(self.result, batches, self.loss, lipschitz=self._lipschitz())
+
+    def _lipschitz(self) -> float:
+        """1 by construction of the method; for a user's own model what can be proven now; infinity for neither."""
+        network = self.config.network
+        if not network.is_factory:
+            return 1.0 if get_method(network.method).guarantee != "none" else math.inf
+        try:
+            return lipschitz_bound(self.result, network.data.shape)
+        except UnknownLipschitzConstant:
+            return math.inf
 
     def state(self) -> dict[str, Any]:
         """All tensors that the next step depends on, and the running mean of the loss."""
@@ -147,8 +160,10 @@ class Trainer:
         self.stream.seek(step)
 
 
-def _new_model(config: RunSpec) -> ConvNet:
+def _new_model(config: RunSpec) -> nn.Module:
     """A network whose starting values depend on the seed alone; the global random state stays as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator_for(config.seed, "model").initial_seed())
+        if config.network.is_factory:
+            return build(find_factory(config.network.model), config.network.factory_arguments)
         return ConvNet.from_config(config.network_config)

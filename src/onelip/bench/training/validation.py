@@ -1,8 +1,8 @@
 """Loss, accuracy and *estimated* certified accuracy: quick enough for every epoch, but not a certificate.
 
-The estimate takes the network for 1-Lipschitz, as its method constructs it, and counts a correct prediction with
-`margin / sqrt(2) >= radius`. The certificates of `onelip evaluate` prove the constant and subtract rounding errors.
-A method without a guarantee has no known constant: nothing is certified then, the estimate is 0.
+The estimate takes the network for L-Lipschitz, with L = 1 as its method constructs it, and counts a correct prediction
+with `margin / (sqrt(2) L) >= radius`. The certificates of `onelip evaluate` prove the constant and subtract rounding
+errors. A method without a guarantee has no known constant: nothing is certified then, the estimate is 0.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Scores:
 
 @torch.no_grad()
 def estimate_scores(
-    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], loss: nn.Module, *, guaranteed: bool
+    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], loss: nn.Module, *, lipschitz: float
 ) -> Scores:
     """Evaluate a model in evaluation mode; afterwards it is in the mode it was in.
 
@@ -41,7 +41,7 @@ def estimate_scores(
         model: gives scores (batch, classes).
         batches: images and labels.
         loss: mean loss of scores and labels.
-        guaranteed: whether the model is 1-Lipschitz by construction.
+        lipschitz: constant of the model; infinity where none is known.
     """
     was_training = model.training
     model.eval()
@@ -50,16 +50,16 @@ def estimate_scores(
         scores = model(images)
         total_loss += float(loss(scores, labels)) * len(labels)
         count += len(labels)
-        radii.append(_radii(scores, labels))
+        radii.append(_radii(scores, labels, lipschitz))
     model.train(was_training)
     all_radii = torch.cat(radii)
-    shares = [float((all_radii >= radius).double().mean()) * guaranteed for radius in RADII]
+    shares = [float((all_radii >= radius).double().mean()) for radius in RADII]
     certified = dict(zip(RADIUS_NUMERATORS, shares, strict=True))
     return Scores(total_loss / count, float((all_radii >= 0).double().mean()), certified)
 
 
-def _radii(scores: Tensor, labels: Tensor) -> Tensor:
-    """margin / sqrt(2) for correct predictions, -1 for wrong ones."""
+def _radii(scores: Tensor, labels: Tensor, lipschitz: float) -> Tensor:
+    """margin / (sqrt(2) L) for correct predictions, -1 for wrong ones."""
     top = scores.topk(2, dim=1)
     margin = top.values[:, 0] - top.values[:, 1]
-    return torch.where(top.indices[:, 0] == labels, margin / math.sqrt(2), -1.0)
+    return torch.where(top.indices[:, 0] == labels, margin / (math.sqrt(2) * lipschitz), -1.0)
