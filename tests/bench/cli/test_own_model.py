@@ -81,9 +81,7 @@ def test_check_before_training(name: str, code: int, word: str, capsys: pytest.C
 def test_a_model_in_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (
-        "from torch import nn\ndef make(**_):\n    return nn.Sequential(nn.Flatten(), nn.ReLU())\n"
-    )
+    text = "from torch import nn\ndef make(**_):\n    return nn.Sequential(nn.Flatten(), nn.ReLU())\n"
     (tmp_path / "here_only.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     assert run_command(["check", "here_only:make", "--input-shape", "3", "2", "2"]) == 0
