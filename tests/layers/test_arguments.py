@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from onelip.layers import MethodInfo, StandardConv2d, StandardLinear, list_methods
+from onelip.layers import MethodInfo, StandardConv2d, StandardLinear, create_linear, list_methods
 
 each_method = pytest.mark.parametrize("method", list_methods(), ids=lambda m: m.key)
 
@@ -82,6 +82,13 @@ def test_every_initialisation_works(method: MethodInfo, kernel: int) -> None:
         assert layer(torch.randn(1, 4, 4, 4)).isfinite().all()
     for init in method.linear_layer.initialisations:
         assert method.linear_layer(4, 4, init=init)(torch.randn(1, 4)).isfinite().all()
+
+
+def test_a_layer_that_pays_for_a_square_says_so() -> None:
+    with pytest.warns(UserWarning, match="aol"):
+        create_linear("cpl", 1024, 10, device="meta")
+    for key in ("aol", "bcop", "lot", "soc"):
+        assert sum(parameter.numel() for parameter in create_linear(key, 1024, 10, device="meta").parameters()) < 11_000
 
 
 def test_the_baseline_guarantees_no_constant() -> None:

@@ -102,6 +102,14 @@ def test_soc_linear_is_the_exponential_of_its_skew_part() -> None:
     assert 0.8 < torch.linalg.matrix_norm(logarithm, 2) <= 1 + 1e-9
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(7, 2), (2, 7), (1, 3), (3, 1)])
+def test_soc_linear_is_orthogonal_without_a_square(inputs: int, outputs: int) -> None:
+    layer = SOCLinear(inputs, outputs, init="normal", dtype=torch.float64).eval()
+    assert sum(parameter.numel() for parameter in layer.parameters()) == inputs * outputs + outputs
+    values = torch.linalg.svdvals(jacobian(layer, image(inputs)))
+    torch.testing.assert_close(values, torch.ones_like(values), rtol=0, atol=1e-12)
+
+
 def _circular(kernel: torch.Tensor) -> nn.Module:
     """The circular convolution with this kernel, by explicit indices so that it may wrap around small images."""
 

@@ -13,7 +13,13 @@ from torch import Tensor
 
 from onelip.errors import InvalidInputError
 from onelip.linalg import orthogonal
-from onelip.linalg.orthogonal import cayley, cholesky_orthogonalise, skew_exponential, skew_kernel
+from onelip.linalg.orthogonal import (
+    cayley,
+    cholesky_orthogonalise,
+    skew_exponential,
+    skew_exponential_rows,
+    skew_kernel,
+)
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 SHAPES = [(6, 6), (9, 5), (5, 9), (2, 3, 7, 4), (1, 1), (1, 3)]
@@ -212,3 +218,15 @@ def test_cayley_twice_differentiable() -> None:
     for shape in ((3, 3), (4, 2)):
         matrix = torch.randn(shape, dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradgradcheck(cayley, (matrix,))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 2), (2, 5), (4, 5), (3, 3)])
+def test_rows_of_the_exponential(rows: int, columns: int) -> None:
+    top = torch.randn(2, rows, columns, dtype=torch.float64)
+    top[..., :rows] -= top[..., :rows].mT.clone()
+    whole = torch.zeros(2, columns, columns, dtype=torch.float64)
+    whole[..., :rows, :] = top
+    whole[..., rows:, :rows] = -top[..., rows:].mT
+    scale = torch.linalg.matrix_norm(whole, 2)[..., None, None]
+    expected = torch.linalg.matrix_exp(whole / scale)[..., :rows, :]
+    torch.testing.assert_close(skew_exponential_rows(top / scale), expected, rtol=0, atol=1e-14)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from torch import nn
@@ -9,6 +10,9 @@ from torch import nn
 from onelip.errors import InvalidInputError
 from onelip.layers.geometry import Geometry
 from onelip.linalg.fourier import Size
+
+MANY_PARAMETERS = 2**18
+"""From so many parameters on a layer that wastes most of them says so."""
 
 
 def check_positive(layer: nn.Module, **numbers: int) -> None:
@@ -25,6 +29,17 @@ def pair(layer: nn.Module, name: str, value: Any, smallest: int = 1) -> Size:
         kind = "positive" if smallest == 1 else "non-negative"
         raise InvalidInputError(f"{type(layer).__name__}: {name}={value!r} must be one or two {kind} integers")
     return numbers[0], numbers[1]
+
+
+def warn_of_squares(layer: nn.Module, needed: int) -> None:
+    """Say so where a method that needs a square operator pays for it in parameters, many times what torch needs."""
+    used = sum(parameter.numel() for parameter in layer.parameters())
+    if used >= MANY_PARAMETERS and used > 8 * needed:
+        warnings.warn(
+            f"{type(layer).__name__} has {used:,} parameters in place of {needed:,}, because its operator is square; "
+            "aol, bcop and lot need no square",
+            stacklevel=4,
+        )
 
 
 def check_groups(layer: nn.Module, in_channels: int, out_channels: int, groups: int) -> None:

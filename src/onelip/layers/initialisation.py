@@ -55,7 +55,8 @@ def initialise(weight: Tensor, name: str) -> None:
         centre_tap(weight).copy_(differences_and_sums(weight))
     elif name == "plane":
         nn.init.normal_(weight, std=0.01 / math.sqrt(fan_in))
-        centre_tap(weight)[-2:, -2:] = torch.tensor([[0.0, -1.0], [1.0, 0.0]])[-len(weight) :, -len(weight) :]
+        corner = centre_tap(weight)[-2:, -2:]
+        corner.copy_(torch.tensor([[0.0, -1.0], [1.0, 0.0]])[-corner.shape[0] :, -corner.shape[1] :])
     elif name == "xavier":
         nn.init.xavier_normal_(weight)
     elif name == "normal":

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.arguments import check_groups, check_positive, read_geometry
+from onelip.layers.arguments import check_groups, check_positive, read_geometry, warn_of_squares
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.bounded import proven_bound
 from onelip.layers.convolution import PaddingMode
@@ -154,6 +154,7 @@ class LipschitzLinear(ParametrisedLayer):
         self.in_features, self.out_features = in_features, out_features
         self.create_parameters(bias, {"device": device, "dtype": dtype})
         self.reset_parameters()
+        warn_of_squares(self, in_features * out_features)
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
@@ -249,6 +250,8 @@ class LipschitzConv2d(ParametrisedLayer):
         if groups > 1:
             self._create_groups()
         self.reset_parameters()
+        plain = self.in_channels * self.out_channels // groups * pixels * math.prod(self.kernel_size)
+        warn_of_squares(self, plain)
 
     def read_geometry(self, kernel_size: Any, stride: Any, padding: Any, dilation: Any, circular: bool) -> Geometry:
         """The geometry of these arguments."""

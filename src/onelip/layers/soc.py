@@ -33,7 +33,7 @@ from onelip.linalg.exponential_series import series_norm_bound, series_rounding
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound, compose, linear_bound
 from onelip.linalg.linear_bounds import bias_norm
-from onelip.linalg.orthogonal import skew_exponential, skew_kernel
+from onelip.linalg.orthogonal import skew_exponential, skew_exponential_rows, skew_kernel
 from onelip.linalg.proven_convolution import (
     convolution_magnitude_bound,
     convolution_norm_bound,
@@ -186,30 +186,41 @@ class SOCConv2d(SpectralConv2d):
 
 
 class SOCLinear(MatrixLinear):
-    """Linear layer with the exponential of a skew-symmetric matrix."""
+    """Linear layer with the exponential of a skew-symmetric matrix.
+
+    Of a layer that is not square, the m = min(in, out) rows (or columns) that are used are those of exp(A) for
+    A = [[S, B], [-B^T, 0]]: a weight of the shape that the layer has determines A, and no square is computed.
+    """
 
     initialisations = SOCConv2d.initialisations
 
     def start_as_published(self) -> None:
         """As for the convolution."""
-        nn.init.normal_(self.weight, std=len(self.weight) ** -0.5)
+        nn.init.normal_(self.weight, std=max(self.weight.shape) ** -0.5)
         start_bias_uniformly(self.bias, self.core_out)
-
-    @property
-    def weight_shape(self) -> tuple[int, ...]:
-        """A square matrix."""
-        width = max(self.core_in, self.core_out)
-        return width, width
 
     def default_init(self) -> str:
         """As for the convolution."""
         return "plane"
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
-        """exp of the normalised skew part, cut to shape."""
-        skew = (tensors["weight"] - tensors["weight"].mT) / 2
-        matrix = skew_exponential(normalised(skew, gram_norm_bound(skew, GRAM_ITERATIONS)))
-        return Matrix(matrix[..., : self.core_out, : self.core_in])
+        """exp of the normalised skew matrix, or some rows of it."""
+        weight = tensors["weight"]
+        if self.core_out > self.core_in:
+            return Matrix(exponential_rows(weight.mT).mT)
+        return Matrix(exponential_rows(weight))
+
+
+def exponential_rows(weight: Tensor) -> Tensor:
+    """The first m rows of exp(A / s) for a weight (..., m, n) with m <= n; s >= ||A||, as ||A|| <= ||S|| + ||B||."""
+    rows = weight.shape[-2]
+    skew = (weight[..., :rows] - weight[..., :rows].mT) / 2
+    bound = gram_norm_bound(skew, GRAM_ITERATIONS)
+    if rows == weight.shape[-1]:
+        return skew_exponential(normalised(skew, bound))
+    rest = weight[..., rows:]
+    bound = bound + gram_norm_bound(rest, GRAM_ITERATIONS)
+    return skew_exponential_rows(normalised(torch.cat([skew, rest], dim=-1), bound))
 
 
 METHOD = MethodInfo(

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
 from onelip.linalg.spectral import frobenius_norm, scale_below_one
@@ -145,6 +146,25 @@ def skew_exponential(matrix: Tensor, degree: int | None = None) -> Tensor:
         result = powers[block] @ result + _taylor_block(powers, start - block, start - 1)
         start -= block
     return result
+
+
+def skew_exponential_rows(rows: Tensor, degree: int | None = None) -> Tensor:
+    """First m rows (..., m, n) of exp(A) for A = [[S, B], [-B^T, 0]] of norm at most 1, given by [S B] with a skew S.
+
+    They are orthonormal, and for m < n every matrix with orthonormal rows is of this form, if A may be large. The
+    Taylor polynomial is that of `skew_exponential`, applied to m rows: each power takes about m^2 n multiplications,
+    never n^3.
+    """
+    if degree is None:
+        degree = 12 if torch.finfo(rows.dtype).bits == 32 else 20
+    height, width = rows.shape[-2:]
+    power = torch.eye(height, width, dtype=rows.dtype, device=rows.device).expand_as(rows)
+    total = power
+    for index in range(1, degree + 1):
+        back = power[..., height:] @ rows[..., height:].mT
+        power = (power[..., :height] @ rows - F.pad(back, (0, width - height))) / index
+        total = total + power
+    return total
 
 
 def _taylor_block(powers: list[Tensor], first: int, last: int) -> Tensor:
