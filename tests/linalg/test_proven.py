@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional as F
 
 from onelip.linalg.proven import gamma, magnitude_norm_bound, norm_bound, vector_norm_bound
 from onelip.linalg.proven_convolution import (
@@ -202,6 +203,30 @@ def test_any_convolution_of_torch(options: dict, size: tuple[int, int]) -> None:
     assert float(torch.linalg.matrix_norm(matrix.abs(), 2)) * (1 - 1e-13) <= convolution_magnitude_bound(
         convolution, size
     )
+
+
+sides = st.tuples(st.integers(0, 5), st.integers(0, 5))
+
+
+@given(
+    st.tuples(sides, sides),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    st.integers(0, 2**32 - 1),
+)
+def test_zeros_on_each_side(padding: Any, kernel: Any, stride: Any, dilation: Any, size: Any, seed: int) -> None:
+    """The smallest torus on which no output reads the image from behind, and that of the kernel's own period."""
+    weight = torch.randn(1, 1, *kernel, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    convolution = Convolution(weight, stride, dilation, padding)
+    if min(output_size(convolution, size)) < 1:
+        return
+    basis = torch.eye(size[0] * size[1], dtype=torch.float64).reshape(-1, 1, *size)
+    padded = F.pad(basis, (*padding[1], *padding[0]))
+    matrix = F.conv2d(padded, weight, stride=stride, dilation=dilation).flatten(1)
+    truth = float(torch.linalg.matrix_norm(matrix, 2))
+    assert truth * (1 - 1e-13) <= convolution_norm_bound(convolution, size)
 
 
 def test_zero_padding_is_not_much_looser() -> None:

@@ -5,8 +5,8 @@ its norm is max_f ||K^(f)||. All else is reduced to that case by maps of known n
 
 * A stride s reads the image through its s * s phases (a pixel unshuffle, which is an isometry): stride 1 on
   s * s times as many channels.
-* Zero padding is the restriction to the image of a convolution on the torus of the padded image, where nothing that
-  is kept wraps around onto the image; embedding and cropping have norm 1.
+* Zero padding is the restriction to the image of a convolution on a larger torus, where nothing that is kept wraps
+  around onto the image; embedding and cropping have norm 1. Any such torus will do, the smallest norm counts.
 * Other paddings copy pixels. Where that is not the torus itself, the copying has norm sqrt(copies) along each axis,
   and an unpadded convolution follows.
 * Groups act on separate channels: the norm is the *maximum* over the groups.
@@ -48,9 +48,9 @@ class Convolution(NamedTuple):
 
 
 class _Axis(NamedTuple):
-    """The torus that one axis of a convolution is reduced to, and the largest number of copies of a pixel."""
+    """The tori that one axis of a convolution can be reduced to, and the largest number of copies of a pixel."""
 
-    torus: int
+    tori: tuple[int, ...]
     copies: int
 
 
@@ -64,8 +64,9 @@ def convolution_norm_bound(convolution: Convolution, size: Size) -> float:
     """Proven upper bound of the norm of a convolution on h x w images."""
     rows, columns = _reduce_axes(convolution, size)
     taps = _single_stride_kernel(convolution)
-    torus = rows.torus // convolution.stride[0], columns.torus // convolution.stride[1]
-    return torus_norm_bound(taps, torus) * math.sqrt(rows.copies * columns.copies) * SAFETY
+    strides = convolution.stride
+    tori = [(high // strides[0], wide // strides[1]) for high in rows.tori for wide in columns.tori]
+    return min(torus_norm_bound(taps, torus) for torus in tori) * math.sqrt(rows.copies * columns.copies) * SAFETY
 
 
 def convolution_magnitude_bound(convolution: Convolution, size: Size) -> float:
@@ -100,24 +101,35 @@ def _reduce_axes(convolution: Convolution, size: Size) -> tuple[_Axis, _Axis]:
     outputs = output_size(convolution, size)
     if min(outputs) < 1:
         raise InvalidInputError(f"an image of {size[0]} x {size[1]} pixels is too small for this convolution")
-    rows, columns = (
-        _reduce_axis(size[a], outputs[a] * convolution.stride[a], convolution.stride[a], convolution.padding[a], mode)
-        for a, mode in enumerate((convolution.mode, convolution.mode))
-    )
+    rows, columns = (_reduce_axis(convolution, axis, size[axis], outputs[axis]) for axis in (0, 1))
     return rows, columns
 
 
-def _reduce_axis(length: int, read: int, stride: int, padding: Size, mode: str) -> _Axis:
-    """`read` is the number of outputs times the stride: so many positions need places of their own on the torus."""
+def _reduce_axis(convolution: Convolution, axis: int, length: int, outputs: int) -> _Axis:
+    """The tori of one axis.
+
+    With zeros around it, the image lies at the places 0 .. length - 1 of a torus of N places, the others hold zeros. An
+    output reads positions from -before to length + after - 1 at most. On the torus a position q < 0 is the place q + N,
+    which holds a zero if N >= length + before, and a position q >= length is the place q, which exists and holds a zero
+    if N >= length + after. The outputs start at multiples of the stride below `read` = outputs * stride, different
+    places if N >= read. So every N >= max(length + before, length + after, read) that the stride divides is valid.
+
+    A kernel of k taps at distances d may be made for the torus of k d places (ECO, a full kernel): its matrices at the
+    frequencies of other tori are others. Where k d is valid, it is a second choice.
+    """
+    stride, padding, mode = convolution.stride[axis], convolution.padding[axis], convolution.mode
+    read = outputs * stride
     if mode == "zeros":
-        needed = max(length + sum(padding), read)
-        return _Axis(-(-needed // stride) * stride, 1)
+        needed = max(length + max(padding), read)
+        smallest = -(-needed // stride) * stride
+        period = convolution.kernel.shape[axis - 2] * convolution.dilation[axis]
+        return _Axis((smallest, period) if period > smallest and period % stride == 0 else (smallest,), 1)
     if mode == "circular" and length % stride == 0 and read <= length:
-        return _Axis(length, 1)
+        return _Axis((length,), 1)
     positions = torch.arange(length, dtype=torch.float64)[None, None]
     copied = F.pad(positions, padding, mode=mode).long().flatten()
     needed = max(len(copied), read)
-    return _Axis(-(-needed // stride) * stride, int(copied.bincount().amax()))
+    return _Axis((-(-needed // stride) * stride,), int(copied.bincount().amax()))
 
 
 def _single_stride_kernel(convolution: Convolution) -> Tensor:
@@ -139,7 +151,7 @@ def single_stride_shape(convolution: Convolution, size: Size) -> tuple[tuple[int
     outputs, inputs = convolution.kernel.shape[0] // convolution.groups, convolution.kernel.shape[1]
     taps = (-(-_span(convolution, axis) // stride[axis]) for axis in (0, 1))
     shape = (convolution.groups, outputs, inputs * stride[0] * stride[1], *taps)
-    return shape, (rows.torus // stride[0], columns.torus // stride[1])
+    return shape, (max(rows.tori) // stride[0], max(columns.tori) // stride[1])
 
 
 def torus_norm_bound(kernel: Tensor, torus: Size) -> float:
