@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -123,7 +123,8 @@ class Certifier:
             raise InvalidInputError(f"input_scale={input_scale} must be a positive number such as 1 or 255")
         check_surroundings()
         self.input_shape = checked_shape(model, input_shape)
-        self.input_scale, self.arithmetic = float(input_scale), cast(ArithmeticName, arithmetic)
+        self.input_scale = float(input_scale)
+        self.arithmetic: ArithmeticName = arithmetic
         self._original = unwrapped(model)
         self.model = evaluation_model(model)
         self.dtype = program_dtype(self.model)

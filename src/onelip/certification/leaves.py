@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from onelip.certification.errors import UnknownLipschitzConstant
 from onelip.certification.graph import Place, Scores, Shape
 from onelip.certification.padded_convolutions import padded_convolution_bound
+from onelip.certification.proof_costs import announce, layer_proof_cost
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.bounded import BoundedModule, replaced_method
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
@@ -57,6 +58,7 @@ class Proofs:
         """What is proven about a leaf for inputs of this shape, and its rows if it is a matrix."""
         key = id(leaf.module), shape
         if key not in self._bounds:
+            announce(place, layer_proof_cost(leaf.module, shape))
             try:
                 bound = leaf.prove(shape)
             except UnknownLipschitzConstant as error:

@@ -3,28 +3,60 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from dataclasses import fields
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from onelip.certification.graph import Place
-from onelip.linalg.proof_cost import norm_proof_cost
+from onelip.certification.graph import Place, Shape
+from onelip.layers.fused import FusedLayer
+from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
+from onelip.layers.transformed import Kernel, Transformed
+from onelip.linalg.fourier import Size
+from onelip.linalg.proof_cost import ProofCost, convolution_proof_cost, norm_proof_cost
+from onelip.linalg.proven_convolution import same_convolution_of
 
-_SIDE = 8192
-"""Square matrices from here on take minutes."""
+_SECONDS = 60.0
+"""Proofs that take longer than this are announced: square matrices of some 6,000 features and more."""
 
 _OPERATIONS_PER_SECOND = 2e10
 """Of one core in float64, roughly."""
 
 
-def announce(place: Place, matrix: Tensor) -> None:
+def announce(place: Place, cost: ProofCost) -> None:
     """Warn of a proof that takes minutes and gigabytes."""
-    side = min(matrix.shape)
-    if side < _SIDE:
+    seconds = cost.operations / _OPERATIONS_PER_SECOND
+    if seconds >= _SECONDS:
+        warnings.warn(
+            f"proving the norm of {place.words()} takes about {cost.memory / 1e9:.2g} GB and {seconds / 60:.2g} "
+            "minutes on one core, once for each model",
+            stacklevel=2,
+        )
+
+
+def layer_proof_cost(module: nn.Module, shape: Shape) -> ProofCost:
+    """Cost of `module.bound(shape)` for onelip's layers and fused forms; nothing for modules without weights."""
+    image = (shape[-2], shape[-1]) if len(shape) == 3 else (1, 1)
+    if isinstance(module, LipschitzConv2d) and len(shape) == 3:
+        transformed, image = module.deployed(image), module.strided(image)
+    elif isinstance(module, LipschitzLinear):
+        transformed = module.deployed()
+    elif isinstance(module, FusedLayer):
+        transformed = module.transformed()
+    else:
+        return ProofCost(0, 0)
+    costs = list(_costs(transformed, image))
+    return ProofCost(max((cost.memory for cost in costs), default=0), sum(cost.operations for cost in costs))
+
+
+def _costs(transformed: Transformed, image: Size) -> Iterator[ProofCost]:
+    """One for each tensor: a kernel is proven at every frequency, all else is one matrix or a batch of them."""
+    if isinstance(transformed, Kernel):
+        yield convolution_proof_cost(same_convolution_of(transformed.kernel, transformed.padding_mode), image)
         return
-    cost = norm_proof_cost(matrix.shape)
-    gigabytes, minutes = cost.memory / 1e9, cost.operations / _OPERATIONS_PER_SECOND / 60
-    warnings.warn(
-        f"proving the norm of {place.words()}, {matrix.shape[0]} x {matrix.shape[1]}, takes about "
-        f"{gigabytes:.0f} GB and {minutes:.0f} minutes on one core, once for each model",
-        stacklevel=2,
-    )
+    for field in fields(transformed):
+        value = getattr(transformed, field.name)
+        if isinstance(value, Transformed):
+            yield from _costs(value, image)
+        elif isinstance(value, Tensor) and value.dim() >= 2:
+            yield norm_proof_cost(value.shape)

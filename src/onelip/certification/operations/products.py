@@ -18,6 +18,7 @@ from onelip.certification.traced import Traced
 from onelip.certification.volume_convolutions import volume_norm_bounds
 from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.linear_bounds import bias_norm, convolution_bound, matrix_bound
+from onelip.linalg.proof_cost import convolution_proof_cost, norm_proof_cost
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
 
@@ -33,8 +34,12 @@ def _matrix(call: Call, x: Traced, weight: Any, bias: Any) -> Traced:
         raise call.refused("an input of one dimension has no batch")
     rows = math.prod(x.shape[1:-1])
     numbers = [matrix] if shift is None else [matrix, shift]
-    announce(call.place, matrix)
-    bound = call.proven(("matrix", rows), numbers, lambda: matrix_bound(matrix, shift, rows))
+
+    def prove() -> LayerBound:
+        announce(call.place, norm_proof_cost(matrix.shape))
+        return matrix_bound(matrix, shift, rows)
+
+    bound = call.proven(("matrix", rows), numbers, prove)
     facts = ()
     if x.dim() == 2:
         facts = (Scores(matrix, matrix.new_zeros(len(matrix)) if shift is None else shift.expand(len(matrix))),)
@@ -93,6 +98,10 @@ def _numbers(value: Any, axes: int) -> tuple[int, ...]:
     )
 
 
+def _pair(numbers: Sequence[int]) -> tuple[int, int]:
+    return numbers[0], numbers[1]
+
+
 def _conv(
     call: Call, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, axes: int
 ) -> Traced:
@@ -116,18 +125,26 @@ def _conv(
     numbers = [kernel] if shift is None else [kernel, shift]
     padded = padded_image(x.node) if axes == 2 and not any(map(any, sides)) else None
     if padded is not None:
-        convolution = Convolution(
-            kernel, (steps[0], steps[1]), (spread[0], spread[1]), padded.padding, "circular", groups
-        )
+        convolution = Convolution(kernel, _pair(steps), _pair(spread), padded.padding, "circular", groups)
         image = padded.image.shape[1], padded.image.shape[2]
         key = "circular", image, steps, spread, padded.padding, groups
-        bound = call.proven(key, numbers, lambda: convolution_bound(convolution, image, shift))
+
+        def prove() -> LayerBound:
+            announce(call.place, convolution_proof_cost(convolution, image))
+            return convolution_bound(convolution, image, shift)
+
+        bound = call.proven(key, numbers, prove)
         source = Traced(call.tracer, padded.image, x.value)
         return _kept(call.unary(source, value, bound), lambda t: run(circular_padding(t, padded.padding)))
     key = "conv", size, steps, spread, sides, groups
-    bound = call.proven(
-        key, numbers, lambda: _conv_bound(kernel, shift, size, steps, spread, sides, groups, entries(value))
-    )
+
+    def prove_padded() -> LayerBound:
+        if axes == 2:
+            zeros = Convolution(kernel, _pair(steps), _pair(spread), (sides[0], sides[1]), "zeros", groups)
+            announce(call.place, convolution_proof_cost(zeros, _pair(size)))
+        return _conv_bound(kernel, shift, size, steps, spread, sides, groups, entries(value))
+
+    bound = call.proven(key, numbers, prove_padded)
     return _kept(call.unary(x, value, bound), run)
 
 
