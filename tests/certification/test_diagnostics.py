@@ -150,13 +150,3 @@ def test_check_of_bad_input(checkpoint: Path, tmp_path: Path, capsys: pytest.Cap
     assert "cannot be read" in errors
     assert "choose another --dataset" in errors
     assert "samples=0" in errors
-
-
-def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", "certify", "--methods", "aol", "--images", "4", "--json"]) == 0
-    (timing,) = json.loads(capsys.readouterr().out)
-    assert timing["images"] == 4
-    assert timing["lipschitz"] <= 1 + 1e-4
-    assert run(["bench", "bounds", "--methods", "aol", "--size", "XS"]) == 0
-    assert "processor s" in capsys.readouterr().out
-    assert run(["bench", "bounds", "--methods", "nothing"]) == 2

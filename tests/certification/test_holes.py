@@ -139,7 +139,7 @@ class MixesTheBatch(nn.Module):
             "mean": lambda: y - y.mean(0, keepdim=True),
             "sum": lambda: y - y.sum(),
             "cat": lambda: torch.cat([y[1:], y[:1]]),
-            "permute": lambda: y.permute(1, 0).permute(1, 0),
+            "permute": lambda: y.permute(1, 0),
             "sort": lambda: y.sort(0).values,
             "stack": lambda: torch.stack([y, y])[0],
             "iteration": lambda: torch.stack([row for row in y]),  # noqa: C416 - iterates

@@ -217,7 +217,7 @@ sides = st.tuples(st.integers(0, 5), st.integers(0, 5))
     st.integers(0, 2**32 - 1),
 )
 def test_zeros_on_each_side(padding: Any, kernel: Any, stride: Any, dilation: Any, size: Any, seed: int) -> None:
-    """The smallest torus on which no output reads the image from behind, and that of the kernel's own period."""
+    """The torus of the padded image, and that of the kernel's own period, if no output reads the image from behind."""
     weight = torch.randn(1, 1, *kernel, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     convolution = Convolution(weight, stride, dilation, padding)
     if min(output_size(convolution, size)) < 1:

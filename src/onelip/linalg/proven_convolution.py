@@ -114,16 +114,17 @@ def _reduce_axis(convolution: Convolution, axis: int, length: int, outputs: int)
     if N >= length + after. The outputs start at multiples of the stride below `read` = outputs * stride, different
     places if N >= read. So every N >= max(length + before, length + after, read) that the stride divides is valid.
 
-    A kernel of k taps at distances d may be made for the torus of k d places (ECO, a full kernel): its matrices at the
-    frequencies of other tori are others. Where k d is valid, it is a second choice.
+    The first choice is the padded image, on whose torus CPL and SLL normalise. A kernel of k taps at distances d may be
+    made for the torus of k d places (ECO, a full kernel): its matrices at the frequencies of other tori are others.
+    Where k d is valid, it is the second choice.
     """
     stride, padding, mode = convolution.stride[axis], convolution.padding[axis], convolution.mode
     read = outputs * stride
     if mode == "zeros":
-        needed = max(length + max(padding), read)
-        smallest = -(-needed // stride) * stride
+        padded = -(-max(length + sum(padding), read) // stride) * stride
         period = convolution.kernel.shape[axis - 2] * convolution.dilation[axis]
-        return _Axis((smallest, period) if period > smallest and period % stride == 0 else (smallest,), 1)
+        is_valid = period >= max(length + max(padding), read) and period % stride == 0
+        return _Axis((padded, period) if is_valid and period != padded else (padded,), 1)
     if mode == "circular" and length % stride == 0 and read <= length:
         return _Axis((length,), 1)
     positions = torch.arange(length, dtype=torch.float64)[None, None]
