@@ -255,7 +255,7 @@ def test_images_of_any_size_are_extended_by_zeros(height: int, width: int | None
         ({"input_size": 32.0}, "input_size=32.0 must be a positive integer"),
         ({"num_classes": 513}, "num_classes=513 is not supported, this network has 1 to 512 outputs"),
         ({"num_classes": 0}, "num_classes=0 must be a positive integer"),
-        ({"kernel_size": 2}, "kernel_size=2 is not supported, use an odd number"),
+        ({"kernel_size": 0}, "kernel_size=0 must be"),
         ({"activation": "relu"}, "activation='relu' is not known, use one of maxmin, groupsort4, householder, abs"),
         ({"padding_mode": "reflect"}, "padding_mode='reflect' is not supported"),
         ({"init": "magic"}, "init='magic' is not known"),

@@ -66,7 +66,7 @@ class ConvNet(nn.Sequential):
         input_size: height of the images, and their width unless `input_width` is given. Images that are not squares of
             a power of two (at least 8) are extended by zeros to the next one: an isometry, so radii are those of the
             images as they are.
-        kernel_size: odd side of the kernels.
+        kernel_size: side of the kernels.
         in_channels: channels of the images.
         width: w itself, with size=None.
         activation: maxmin, groupsort4, householder or abs.
