@@ -37,8 +37,9 @@ def announce(place: Place, cost: ProofCost) -> None:
 def layer_proof_cost(module: nn.Module, shape: Shape) -> ProofCost:
     """Cost of `module.bound(shape)` for onelip's layers and fused forms; nothing for modules without weights."""
     image = (shape[-2], shape[-1]) if len(shape) == 3 else (1, 1)
-    if isinstance(module, LipschitzConv2d) and len(shape) == 3:
-        transformed, image = module.deployed(image), module.strided(image)
+    if isinstance(module, LipschitzConv2d):
+        size = module.surroundings.image(shape)
+        transformed, image = module.deployed(size), module.core_size(size) or size
     elif isinstance(module, LipschitzLinear):
         transformed = module.deployed()
     elif isinstance(module, FusedLayer):
