@@ -247,6 +247,7 @@ class LipschitzConv2d(ParametrisedLayer):
         self.padding = "same" if geometry.padding is None else geometry.padding
         self.padding_mode: PaddingMode = padding_mode
         self.create_parameters(bias, {"device": device, "dtype": dtype})
+        self.weight_has_taps = len(self.weight_shape) == 4
         if groups > 1:
             self._create_groups()
         self.reset_parameters()
@@ -314,7 +315,7 @@ class LipschitzConv2d(ParametrisedLayer):
     ) -> Transformed:
         """`transform` of the tensors given; the groups, which have a leading dimension too, as one batch."""
         own = self.tensors_to_transform()
-        if len(self.weight_shape) == 4:
+        if self.weight_has_taps:
             tensors = {**tensors, "weight": self.core_taps(tensors["weight"])}
         if self.groups == 1:
             return super().transform_given(tensors, size, cheapest_form=cheapest_form)
