@@ -14,8 +14,8 @@ from layer_contract import CONVS, FEATURES, STATES, assert_close, fresh, image_s
 from torch import Tensor, nn
 
 from onelip.layers import MethodInfo, get_method, list_methods
+from onelip.layers.frequency_conv import CheapestFormConv2d
 from onelip.layers.shapes import ParametrisedLayer
-from onelip.layers.spectral_conv import CheapestFormConv2d
 from onelip.layers.transformed import Kernel
 
 METHODS = list_methods()

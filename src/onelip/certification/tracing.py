@@ -41,7 +41,7 @@ from onelip.certification.operations import find_inside, find_operation, module_
 from onelip.certification.traced import Traced, all_traced, by_input
 from onelip.linalg.layer_bound import LayerBound, Rounding
 from onelip.linalg.proven import batch_norm_bounds
-from onelip.linalg.tracing import observed
+from onelip.linalg.tensor_modes import observed
 
 _PATCHING = threading.RLock()
 _TORCH = os.path.dirname(torch.__file__ or "") + os.sep

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from onelip.errors import InvalidInputError
 from onelip.layers.bounded import BoundedModule, check_keeps_samples_apart
 from onelip.linalg.layer_bound import LayerBound, exact_bound, relative_bound
-from onelip.linalg.tracing import is_traced
+from onelip.linalg.tensor_modes import is_traced
 
 _REFLECTION_ULPS = 64.0
 """Units of roundoff within which a reflection is computed."""

@@ -20,7 +20,7 @@ from onelip.layers.bounded import BoundedModule
 from onelip.layers.snapshot import Snapshot
 from onelip.layers.transformed import Transformed
 from onelip.linalg.fourier import Size
-from onelip.linalg.tracing import may_keep_tensors, ordinary_tensors
+from onelip.linalg.tensor_modes import may_keep_tensors, ordinary_tensors
 
 _SIZES_KEPT = 4
 """Input sizes for which a size-dependent layer keeps its transformed parameters at once."""

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from onelip.errors import InvalidInputError
 from onelip.layers.block_reflection import BlockReflection
 from onelip.layers.convolution import PaddingMode
+from onelip.layers.frequency_conv import FrequencyConv2d, torus_size
 from onelip.layers.fused import frozen_linear
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.shapes import LayerOptions, LipschitzLinear, ParametrisedLayer
-from onelip.layers.spectral_conv import SpectralConv2d, torus_size
 from onelip.layers.transformed import Kernel, Matrix, Transformed, frequencies
 from onelip.linalg.fourier import Size, pack, torus_blocks
 from onelip.linalg.subspace import subspace_basis
@@ -94,7 +94,7 @@ class _Reflector(ParametrisedLayer):
         return "identity"
 
 
-class BROConv2d(_Reflector, SpectralConv2d):
+class BROConv2d(_Reflector, FrequencyConv2d):
     """Convolution that reflects at a space of `rank` dimensions at every frequency; half of the channels by default."""
 
     def __init__(

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from onelip.layers.frequency_conv import FrequencyConv2d
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, initialise, start_bias_uniformly
 from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.spatial import MatrixLinear
-from onelip.layers.spectral_conv import SpectralConv2d
 from onelip.layers.transformed import Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.orthogonal import cayley
@@ -60,8 +60,13 @@ def scaled(tensors: Mapping[str, Tensor], dims: int) -> Tensor:
     return weight * factor.reshape(factor.shape + (1,) * dims)
 
 
-class CayleyConv2d(_ScaledWeight, SpectralConv2d):
+class CayleyConv2d(_ScaledWeight, FrequencyConv2d):
     """Convolution with the Cayley transform of its kernel at every frequency."""
+
+    def start(self) -> None:
+        """As drawn; in the published setting alpha keeps its start, since the published optimiser never sees it."""
+        super().start()
+        self.alpha.requires_grad_(self.init != "published")
 
     def unconstrained_kernel(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """alpha K / ||K||."""
@@ -96,8 +101,8 @@ METHOD = MethodInfo(
         start="torch's default: weights and biases uniform in +-fan_in^(-1/2)",
         head="the method's linear layer",
         iterations="none",
-        otherwise="alpha is trained, which the published optimiser never sees in convolutions; it is relative to the "
-        "norm of the kernel, not to that of half of the spectrum",
+        otherwise="alpha, fixed in convolutions in both, is relative to the norm of the kernel, not to that of half "
+        "of the spectrum",
     ),
     published=Complexity(
         input_operations="FFTs & MVs",

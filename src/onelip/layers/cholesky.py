@@ -17,10 +17,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from onelip.layers.frequency_conv import FrequencyConv2d
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.spatial import MatrixLinear
-from onelip.layers.spectral_conv import SpectralConv2d
 from onelip.layers.transformed import Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.triangular import ridge_orthogonalise
@@ -46,7 +46,7 @@ class _ResidualStart(ParametrisedLayer):
                 self.weight.add_(torch.randn_like(self.weight), alpha=START_NOISE / math.sqrt(self.weight[0].numel()))
 
 
-class CholeskyConv2d(_ResidualStart, SpectralConv2d):
+class CholeskyConv2d(_ResidualStart, FrequencyConv2d):
     """Convolution whose kernel is orthogonalised at every frequency."""
 
     def constrain(self, matrices: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.linalg.fourier import Size
-from onelip.linalg.tracing import is_traced
+from onelip.linalg.tensor_modes import is_traced
 
 PaddingMode = Literal["circular", "zeros"]
 

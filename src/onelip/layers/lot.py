@@ -12,16 +12,16 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from onelip.layers.frequency_conv import FrequencyConv2d
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS
 from onelip.layers.spatial import MatrixLinear
-from onelip.layers.spectral_conv import SpectralConv2d
 from onelip.layers.transformed import Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor
 
 
-class LOTConv2d(SpectralConv2d):
+class LOTConv2d(FrequencyConv2d):
     """Convolution with the polar factor of its kernel at every frequency."""
 
     keeps_directions = True

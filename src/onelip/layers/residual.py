@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.layers.convolution import residual_convolution
+from onelip.layers.frequency_conv import CheapestFormConv2d
 from onelip.layers.shapes import LipschitzLinear
-from onelip.layers.spectral_conv import CheapestFormConv2d
 from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed
 from onelip.linalg.fourier import Size, pixels_outermost
 from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, added_to_input, compose

@@ -27,10 +27,10 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from onelip.layers.convolution import same_convolution
+from onelip.layers.frequency_conv import torus_size
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import centre_tap, initialise
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear, ParametrisedLayer
-from onelip.layers.spectral_conv import torus_size
 from onelip.layers.transformed import Transformed, at_frequency_zero, check_size, embedded, frequencies
 from onelip.linalg.fourier import (
     RealDFT,
@@ -47,7 +47,7 @@ from onelip.linalg.layer_bound import LayerBound, compose
 from onelip.linalg.linear_bounds import blocks_norm_bound, dft_norm_bound, matrix_bound, spectral_bound
 from onelip.linalg.orthogonal import cayley
 from onelip.linalg.proven import SAFETY, norm_bound
-from onelip.linalg.tracing import is_traced
+from onelip.linalg.tensor_modes import is_traced
 
 LINEAR_START_BIAS = 0.01
 """Initial bias of every layer. What one layer makes positive stays so in the next ones, and channels of zeros, where

@@ -23,11 +23,11 @@ from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
 from onelip.layers.convolution import PaddingMode, adjoint_kernel, same_convolution
+from onelip.layers.frequency_conv import FrequencyConv2d
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, start_bias_uniformly
 from onelip.layers.shapes import LayerOptions
 from onelip.layers.spatial import MatrixLinear
-from onelip.layers.spectral_conv import SpectralConv2d
 from onelip.layers.transformed import Matrix, Transformed
 from onelip.linalg.exponential_series import series_norm_bound, series_rounding
 from onelip.linalg.fourier import Size
@@ -92,7 +92,7 @@ class ExponentialSeries(Transformed):
         return compose(series, linear_bound(1.0, 1.0, 1, self.channels * pixels, bias_norm(bias, pixels)))
 
 
-class SOCConv2d(SpectralConv2d):
+class SOCConv2d(FrequencyConv2d):
     """Convolution by the exponential of a skew-symmetric one.
 
     `algorithm` is "frequency" (circular padding only), "series", or "auto" for the first that the padding allows.

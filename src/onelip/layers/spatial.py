@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from torch import nn
 
+from onelip.layers.frequency_conv import CheapestFormConv2d
 from onelip.layers.fused import frozen_conv, frozen_linear
 from onelip.layers.geometry import Geometry
 from onelip.layers.reshape import ZeroSpatialPad
 from onelip.layers.shapes import LipschitzLinear
-from onelip.layers.spectral_conv import CheapestFormConv2d
 from onelip.layers.transformed import Kernel, Matrix, Transformed
 from onelip.linalg.fourier import Size
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from onelip.linalg.tracing import may_keep_tensors, ordinary_tensors
+from onelip.linalg.tensor_modes import may_keep_tensors, ordinary_tensors
 
 _Constants = TypeVar("_Constants")
 _MOST_KEPT = 64
@@ -19,7 +19,7 @@ def keep_constant(
 ) -> _Constants:
     """What `make` returns for this device, kept under `key` and the device; do not write to it.
 
-    Only ordinary tensors are kept, see `onelip.linalg.tracing`.
+    Only ordinary tensors are kept, see `onelip.linalg.tensor_modes`.
     """
     device = _located(device)
     if not may_keep_tensors():

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from onelip.errors import InvalidInputError
 from onelip.linalg.constants import keep_constant
-from onelip.linalg.tracing import is_traced
+from onelip.linalg.tensor_modes import is_traced
 
 Size = tuple[int, int]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from onelip.linalg.exact_scaling import scaled
 from onelip.linalg.proven_blocks import large_norm_bound
-from onelip.linalg.rounding import SAFETY, UNIT_ROUNDOFF, gamma
+from onelip.linalg.roundoff import SAFETY, UNIT_ROUNDOFF, gamma
 
 _FIRST_SLACK = 2.0**-40
 BATCH_ENTRIES = 2**23

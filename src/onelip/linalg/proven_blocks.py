@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from onelip.linalg.exact_scaling import Scaled, denormal_norm, largest_exponent, scale
-from onelip.linalg.rounding import SAFETY, UNIT_ROUNDOFF, gamma
+from onelip.linalg.roundoff import SAFETY, UNIT_ROUNDOFF, gamma
 
 BLOCK_ENTRIES = 2**22
 LANCZOS_STEPS = 60

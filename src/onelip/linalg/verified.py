@@ -20,7 +20,7 @@ from torch import Tensor
 from onelip.errors import UnreliableRoutineError
 from onelip.linalg.constants import keep_constant
 from onelip.linalg.spectral import real_parts
-from onelip.linalg.tracing import is_traced, may_keep_tensors
+from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
 
 _PROBES = 2
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_internals
 
-from onelip.linalg.tracing import is_traced
+from onelip.linalg.tensor_modes import is_traced
 
 BYTES_AT_ONCE = 2**22
 """Size of the largest image tensors of a stage. Measured: half of it is slower for all methods, twice it for most."""

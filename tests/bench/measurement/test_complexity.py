@@ -11,7 +11,7 @@ from onelip.bench.measurement import count_layer_costs
 from onelip.bench.measurement.complexity import COSTS, LayerShape, costs_in_use, evaluate, pretty, theory_table
 from onelip.errors import InvalidInputError
 from onelip.layers import get_method, list_methods, spectral_conv
-from onelip.layers.spectral_conv import FREQUENCY_SHARE, WHOLE_SHARE, CheapestFormConv2d, spectral_operations
+from onelip.layers.frequency_conv import FREQUENCY_SHARE, WHOLE_SHARE, CheapestFormConv2d, spectral_operations
 
 METHODS = [method.key for method in list_methods()]
 STATED = [method.key for method in list_methods() if method.ours is not None]

@@ -15,7 +15,7 @@ from onelip.bench.measurement.macs import MacCounter, NetworkMacs, UncountedOper
 from onelip.bench.measurement.meta_tensors import without_memory
 from onelip.bench.runs import NetworkSpec
 from onelip.layers import create_conv
-from onelip.layers.spectral_conv import FREQUENCY_SHARE, WHOLE_SHARE, spectral_operations
+from onelip.layers.frequency_conv import FREQUENCY_SHARE, WHOLE_SHARE, spectral_operations
 from onelip.linalg.fourier import multiply_frequencies
 from onelip.linalg.polar import polar_factor
 

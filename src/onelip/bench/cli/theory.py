@@ -84,7 +84,7 @@ def _print_tables(shape: LayerShape, rows: Rows, counted: bool) -> None:
 
     from onelip.bench.measurement.complexity import pretty
     from onelip.bench.measurement.outcome_tables import simple_table
-    from onelip.layers.spectral_conv import FREQUENCY_SHARE, WHOLE_SHARE
+    from onelip.layers.frequency_conv import FREQUENCY_SHARE, WHOLE_SHARE
     from onelip.linalg.fourier import LARGEST_WHOLE
 
     console = Console(highlight=False)

@@ -12,7 +12,7 @@ from onelip.bench.measurement.macs import count_layer
 from onelip.bench.measurement.meta_tensors import without_memory
 from onelip.errors import InvalidInputError
 from onelip.layers import create_conv
-from onelip.layers.spectral_conv import CheapestFormConv2d
+from onelip.layers.frequency_conv import CheapestFormConv2d
 
 _BYTES_PER_NUMBER = 4
 

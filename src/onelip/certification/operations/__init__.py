@@ -8,9 +8,9 @@ from onelip.certification.operations import (
     batch_inside,
     elementwise,
     movement,
-    pooling,
     products,
     reductions,
+    windows,
 )
 from onelip.certification.operations.refused import module_refusal, refusal
 from onelip.certification.operations.registered import find_inside, find_operation
@@ -23,8 +23,8 @@ __all__ = [
     "find_operation",
     "module_refusal",
     "movement",
-    "pooling",
     "products",
     "reductions",
     "refusal",
+    "windows",
 ]

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from onelip.certification.graph import exactly
 from onelip.certification.operations.arithmetic import maximum, minimum
-from onelip.certification.operations.pooling import norm_of_entries_bound
 from onelip.certification.operations.registered import Call, entries, operation
+from onelip.certification.operations.windows import norm_of_entries_bound
 from onelip.certification.traced import Traced
 from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.proven import SAFETY

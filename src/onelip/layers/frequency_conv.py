@@ -70,7 +70,7 @@ def spectral_operations(size: Size, inputs: int, outputs: int) -> int:
     return transform * (inputs + outputs) + 4 * height * kept * inputs * outputs
 
 
-class SpectralConv2d(LipschitzConv2d):
+class FrequencyConv2d(LipschitzConv2d):
     """A convolution that `constrain` makes 1-Lipschitz at each frequency of the torus alone.
 
     The transformed parameters are `Frequencies`. A 1 x 1 kernel is the same matrix at all frequencies, so that it is
