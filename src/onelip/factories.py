@@ -10,7 +10,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -47,7 +47,7 @@ def find_factory(name: str) -> Factory:
     factory: Any = getattr(module, function_name, None)
     if not callable(factory):
         raise InvalidInputError(f"{name}: {module_name} has no function {function_name}")
-    return factory
+    return cast(Factory, factory)
 
 
 def allowed_factory(name: str, allow: str | Sequence[str]) -> Factory:

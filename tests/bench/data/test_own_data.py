@@ -183,7 +183,7 @@ def test_bad_npz(
     tmp_path: Path, arrays: dict[str, NDArray[Any]], word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "bad.npz"
-    np.savez(path, **arrays)
+    np.savez(path, **arrays)  # pyright: ignore[reportArgumentType] - the stubs see allow_pickle in every name
     with pytest.raises(InvalidInputError, match=word) as caught:
         read_npz(path)
     assert str(path) in str(caught.value)

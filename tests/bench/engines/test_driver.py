@@ -9,7 +9,7 @@ import pytest
 from fake_jobs import FakeJob, ScriptedEngine
 
 from onelip.bench.engines.driver import MOST_DEATHS, Driver, Silent
-from onelip.bench.runs.lock import RunLock
+from onelip.bench.file_lock import RunLock
 from onelip.bench.study.attempts import OUTPUT_FILE, ExitCode
 from onelip.bench.study.job_base import Job, JobState, JobStatus, job_folder
 

@@ -10,7 +10,7 @@ import pytest
 from onelip.bench.measurement import count_layer_costs
 from onelip.bench.measurement.complexity import COSTS, LayerShape, costs_in_use, evaluate, pretty, theory_table
 from onelip.errors import InvalidInputError
-from onelip.layers import get_method, list_methods, spectral_conv
+from onelip.layers import frequency_conv, get_method, list_methods
 from onelip.layers.frequency_conv import FREQUENCY_SHARE, WHOLE_SHARE, CheapestFormConv2d, spectral_operations
 
 METHODS = [method.key for method in list_methods()]
@@ -156,7 +156,7 @@ def test_kernels_act_on_frequencies_where_that_is_cheaper(
     shape = LayerShape(b=8, s=side, c=128, k=3)
     ours = count_layer_costs(method, shape)
     for share in ("WHOLE_SHARE", "FREQUENCY_SHARE"):
-        monkeypatch.setattr(spectral_conv, share, 0.0)
+        monkeypatch.setattr(frequency_conv, share, 0.0)
     as_kernel = count_layer_costs(method, shape)
     assert ours.by_frequency
     assert not as_kernel.by_frequency

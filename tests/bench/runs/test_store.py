@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from onelip.atomic_files import WriteError, write_atomically
+from onelip.bench.file_lock import RunLock, is_locked
 from onelip.bench.runs import (
     NetworkSpec,
     Run,
@@ -29,7 +30,6 @@ from onelip.bench.runs import (
     save_checkpoint,
     start_run,
 )
-from onelip.bench.runs.lock import RunLock, is_locked
 from onelip.errors import InvalidInputError
 
 CONFIG = {"network": NetworkSpec(method="soc", dataset="cifar10-mini").as_dict()}
@@ -212,7 +212,7 @@ def test_lock_notices_that_the_folder_was_replaced(tmp_path: Path) -> None:
 
 
 def test_looking_does_not_disturb_a_starting_writer(tmp_path: Path) -> None:
-    looker = "import sys\nfrom pathlib import Path\nfrom onelip.bench.runs.lock import is_locked\n\
+    looker = "import sys\nfrom pathlib import Path\nfrom onelip.bench.file_lock import is_locked\n\
 print('go', flush=True)\nwhile True: is_locked(Path(sys.argv[1]))"
     RunLock(tmp_path).release()
     with subprocess.Popen([sys.executable, "-c", looker, str(tmp_path)], stdout=subprocess.PIPE) as process:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fake_jobs import FakeJob
 
-from onelip.bench.runs.lock import RunLock
+from onelip.bench.file_lock import RunLock
 from onelip.bench.study.attempts import ExitCode, attempt, read_attempts
 from onelip.bench.study.job_base import JobOptions, JobStatus, job_folder, state_of
 from onelip.bench.training import LeftEarly

@@ -115,7 +115,7 @@ def test_jobs_are_found_by_name() -> None:
 
 def test_trials_have_points_of_their_own() -> None:
     trials = [job for job in plan(_options(methods=("aol",), search_runs=16)) if isinstance(job, TrialJob)]
-    points = [(job.spec.settings.lr, job.spec.weight_decay) for job in trials]
+    points = [(job.spec.settings.lr, job.spec.settings.weight_decay) for job in trials]
     assert len(set(points)) == 16
     assert all(1e-4 <= lr <= 1e-1 and 10**-5.5 <= decay <= 10**-3.5 for lr, decay in points)
     assert len({job.run_name for job in trials}) == 16

@@ -16,7 +16,7 @@ from onelip.bench.data.catalogue import Entry
 from onelip.bench.data.dataset import DataError, Dataset, Progress, silent
 from onelip.bench.data.download import RemoteFile, SourceError, download
 from onelip.bench.data.npm import NpmPackage, pack
-from onelip.bench.runs.lock import LOCK_FILE, lock_file
+from onelip.bench.file_lock import LOCK_FILE, lock_file
 from onelip.errors import InvalidInputError
 
 SOURCE_FAILED = "source failed: "

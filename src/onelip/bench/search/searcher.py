@@ -24,8 +24,8 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from onelip.atomic_files import WriteError
+from onelip.bench.file_lock import LOCK_FILE, is_locked, lock_file
 from onelip.bench.runs import RunSpec, RunStatus, run_name
-from onelip.bench.runs.lock import LOCK_FILE, is_locked, lock_file
 from onelip.bench.search.optuna_journal import open_journal
 from onelip.bench.search.samplers import NumberedSampler
 from onelip.bench.training import StopTraining, TrainOptions, train

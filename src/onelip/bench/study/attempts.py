@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from onelip.bench.runs.lock import RunLock
+from onelip.bench.file_lock import RunLock
 from onelip.bench.runs.machine import ENGINE_VARIABLE
 from onelip.bench.study.job_base import Job, JobOptions, JobStatus, job_folder
 from onelip.bench.training import LeftEarly

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from onelip.bench.file_lock import is_locked
 from onelip.bench.runs import NetworkSpec, RunRecord, RunStatus
-from onelip.bench.runs.lock import is_locked
 from onelip.bench.study.known_records import known_record
 from onelip.errors import InvalidInputError, OnelipError
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from onelip.atomic_files import write_atomically
+from onelip.bench.file_lock import RunLock
 from onelip.bench.runs import STUDY_FILE, dump_json, parse_json
-from onelip.bench.runs.lock import RunLock
 from onelip.bench.study.job_base import Job
 from onelip.bench.study.options import StudyOptions, options_from_plain
 from onelip.errors import InvalidInputError
