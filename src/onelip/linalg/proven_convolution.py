@@ -116,7 +116,8 @@ def _reduce_axis(convolution: Convolution, axis: int, length: int, outputs: int)
 
     The first choice is the padded image, on whose torus CPL and SLL normalise. A kernel of k taps at distances d may be
     made for the torus of k d places (ECO, a full kernel): its matrices at the frequencies of other tori are others.
-    Where k d is valid, it is the second choice.
+    Where k d is valid, it is the second choice. A dilated kernel acts on each residue class mod d alone, and on a torus
+    that d divides each class is a torus of its own, the one on which a dilated layer normalises: third choice.
     """
     stride, padding, mode = convolution.stride[axis], convolution.padding[axis], convolution.mode
     read = outputs * stride
@@ -124,7 +125,9 @@ def _reduce_axis(convolution: Convolution, axis: int, length: int, outputs: int)
         padded = -(-max(length + sum(padding), read) // stride) * stride
         period = convolution.kernel.shape[axis - 2] * convolution.dilation[axis]
         is_valid = period >= max(length + max(padding), read) and period % stride == 0
-        return _Axis((padded, period) if is_valid and period != padded else (padded,), 1)
+        classes = math.lcm(stride, convolution.dilation[axis])
+        whole = -(-padded // classes) * classes
+        return _Axis(tuple(dict.fromkeys((padded, *([period] if is_valid else ()), whole))), 1)
     if mode == "circular" and length % stride == 0 and read <= length:
         return _Axis((length,), 1)
     positions = torch.arange(length, dtype=torch.float64)[None, None]

@@ -16,7 +16,7 @@ from onelip.certification import certify
 from onelip.checkpoints import load_model
 from onelip.errors import InvalidInputError
 
-TRAIN = ["train", "--method", "cayley", "--width", "4", "--dataset", "tiny", "--batch-size", "32", "--lr", "0.1"]
+TRAIN = ["train", "--method", "cayley", "--width", "4", "--dataset", "tiny", "--batch-size", "32", "--lr", "0.02"]
 
 
 @pytest.fixture(autouse=True)
