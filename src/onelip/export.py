@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
-import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from onelip.atomic_files import write_atomically
 from onelip.certification import Certifier
 from onelip.certification.bounds import checked_shape
 from onelip.errors import InvalidInputError
@@ -91,17 +91,14 @@ def _check(fused: nn.Module, x: Tensor, program) -> None:
 
 @contextlib.contextmanager
 def _target(path: str | Path) -> Iterator[Path]:
-    """A temporary file in the same folder, which takes the name once nothing was raised."""
+    """A file elsewhere, whose content is written to `path` at once if nothing was raised."""
     path = Path(path)
     if not path.parent.is_dir():
         raise InvalidInputError(f"cannot write {path}: there is no folder {path.parent}")
-    handle, name = tempfile.mkstemp(suffix=path.suffix, prefix=".onelip-export-", dir=path.parent)
-    os.close(handle)
-    try:
-        yield Path(name)
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="onelip-export-") as folder:
+        temporary = Path(folder) / path.name
+        yield temporary
+        write_atomically(path, temporary.read_bytes())
 
 
 @contextlib.contextmanager

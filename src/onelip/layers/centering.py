@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from onelip.errors import InvalidInputError
 from onelip.layers.bounded import BoundedModule
 from onelip.linalg.layer_bound import LayerBound, linear_bound
+from onelip.linalg.linear_bounds import bias_norm
 from onelip.linalg.proven import SAFETY
 
 _SHIFT_TERMS = 5
@@ -90,8 +91,8 @@ class BatchCentering(BoundedModule):
         return linear_bound(1.0, 1.0, _SHIFT_TERMS, math.prod(input_shape), self._shift_norm(input_shape))
 
     def _shift_norm(self, input_shape: tuple[int, ...], factor: float = 1.0) -> float:
-        norm = _repeated_norm(self.running_mean, input_shape) * factor
-        return (norm if self.bias is None else norm + _repeated_norm(self.bias, input_shape)) * SAFETY
+        places = math.prod(input_shape[1:])
+        return (bias_norm(self.running_mean, places) * factor + bias_norm(self.bias, places)) * SAFETY
 
     def extra_repr(self) -> str:
         """The arguments."""
@@ -173,9 +174,3 @@ def _per_channel(numbers: Tensor, x: Tensor) -> Tensor:
 
 def _shrinking(variance: Tensor) -> Tensor:
     return variance.amax().sqrt().clamp_min(1.0).reciprocal()
-
-
-def _repeated_norm(numbers: Tensor, input_shape: tuple[int, ...]) -> float:
-    """Norm of one number per channel, repeated over all positions."""
-    norm = math.hypot(*numbers.detach().double().tolist())
-    return norm * math.sqrt(math.prod(input_shape[1:])) * SAFETY
