@@ -107,7 +107,7 @@ def test_options_to_jobs_to_records_to_report(
     tiny_data.install(monkeypatch.setattr)
     monkeypatch.setattr(EngineOptions, "make_engine", lambda self, study, device: InlineEngine(study))
     reported: list[Path] = []
-    monkeypatch.setattr("onelip.bench.cli.report.write_study_report", reported.append)
+    monkeypatch.setattr("onelip.bench.cli.compare.write_study_report", reported.append)
     small = [*SMALL, "--out", "s"]
     assert run_command([*small, "--methods", "aol"]) == 0
     printed = capsys.readouterr()

@@ -38,7 +38,7 @@ def test_list_names_every_data_set_within_80_columns(capsys):
     assert run(["data", "list"]) == 0
     out = capsys.readouterr().out
     for name in ("cifar10", "cifar100", "tiny-imagenet", "cifar10-mini"):
-        assert f"│ {name} " in out
+        assert f"\n {name} " in out
     assert max(map(len, out.splitlines())) <= 80
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onelip.bench.measurement import import_closure as module
-from onelip.bench.measurement import macs, networks, outcome_tables, throughput
+from onelip.bench.measurement import macs, networks, throughput
 from onelip.bench.measurement.import_closure import PACKAGE, import_closure, source_hash
 from onelip.layers import get_method
 
@@ -72,18 +72,23 @@ def test_the_time_of_a_network_depends_on_its_method_and_not_on_others_or_on_tab
     files = _files(throughput.__name__, networks.__name__, LOT)
     assert {"layers/lot.py", "layers/base.py", "linalg/polar.py", "models/convnet.py", "models/batch_parts.py"} <= files
     assert {"bench/measurement/throughput.py", "bench/measurement/reference.py"} <= files
-    assert not files & {"layers/soc.py", "bench/measurement/outcome_tables.py", "bench/measurement/macs.py"}
+    assert not files & {"layers/soc.py", "bench/terminal.py", "bench/measurement/macs.py"}
     assert not any(name.startswith(("bench/cli", "bench/report", "bench/data", "bench/training")) for name in files)
     assert "bench/measurement/operator_macs.py" in _files(macs.__name__)
 
 
-def test_a_change_of_a_layer_changes_the_hash_and_one_of_a_table_does_not(tmp_path: Path) -> None:
+def test_a_change_of_any_imported_module_changes_the_hash_and_one_of_a_table_does_not(tmp_path: Path) -> None:
     copied = Path(shutil.copytree(PACKAGE, tmp_path / "onelip", ignore=shutil.ignore_patterns("*.npy", "__pycache__")))
     measured = (throughput.__name__, networks.__name__, LOT)
     before = source_hash(measured, copied)
     assert before == source_hash(measured)
-    for changed, is_used in ((outcome_tables, False), (networks, True)):
-        path = copied / Path(changed.__file__ or "").relative_to(PACKAGE)
-        path.write_text(path.read_text() + "# a change\n")
-        assert (source_hash(measured, copied) != before) is is_used
+    imported = set(import_closure(measured, copied).values())
+    tables = {copied / "bench" / "cli" / "outcome_tables.py", copied / "bench" / "terminal.py"}
+    assert len(imported) > 20
+    assert all(path.is_file() for path in tables)
+    for path in imported | tables:
+        content = path.read_text()
+        path.write_text(content + "# a change\n")
+        assert (source_hash(measured, copied) != before) is (path in imported), path
+        path.write_text(content)
     assert module.__name__ not in import_closure(measured)

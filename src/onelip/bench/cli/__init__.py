@@ -1,27 +1,30 @@
 """The `onelip` command: parse, call one function, exit code.
 
-Every file in this folder that defines `COMMAND` adds one sub-command: a frozen dataclass whose fields are
-the options, whose docstring is the help, and whose `run()` does the work and returns the exit code. Heavy
-imports belong inside `run()`, so that `onelip --help` stays quick.
+Every file in this folder that ends with `COMMAND = <class>` is the sub-command of its name: a frozen dataclass whose
+fields are the options, whose docstring is the help, and whose `run()` does the work and returns the exit code. Only the
+file of the command that is called is imported, so that a command costs the start of what it uses itself.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
-import inspect
 import io
 import os
-import pkgutil
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from onelip.errors import InvalidInputError, OnelipError
+from onelip.version import __version__
 
 _DESCRIPTION = "1-Lipschitz layers for PyTorch, certificates that hold, and their comparison."
 
@@ -37,19 +40,16 @@ class Runnable(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class CommandInfo:
-    """One sub-command: its name on the command line and the dataclass that holds its options."""
-
-    name: str
-    options: Any
-
-
-def find_commands() -> list[CommandInfo]:
-    """The `COMMAND` of every file in this folder, in alphabetical order."""
-    modules = (importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__))
-    commands = [module.COMMAND for module in modules if hasattr(module, "COMMAND")]
-    return sorted(commands, key=lambda command: command.name)
+def command_summaries() -> dict[str, str]:
+    """Every command and the first paragraph of its help, by the source: nothing is imported for it."""
+    found: dict[str, str] = {}
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        body = ast.parse(file.read_text("utf-8")).body
+        match body[-1]:
+            case ast.Assign(targets=[ast.Name("COMMAND")], value=ast.Name(name)):
+                [options] = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
+                found[file.stem] = " ".join((ast.get_docstring(options) or "").split("\n\n")[0].split())
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -60,8 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Parse and run one command line; returns the exit code."""
     if arguments in (["--version"], ["-V"]):
-        from onelip.version import __version__
-
         print(__version__)
         return 0
     try:
@@ -95,23 +93,18 @@ def _parse(arguments: list[str]) -> Runnable:
 
 
 def _parse_or_exit(arguments: list[str]) -> Runnable:
-    commands = {command.name: command for command in find_commands()}
-    first = arguments[0]
+    first, commands = arguments[0], command_summaries()
     if first not in commands:
         raise InvalidInputError(f"there is no command {first!r}, use one of {', '.join(commands)}; see onelip --help")
-    options = commands[first].options
+    options: Any = importlib.import_module(f"{__name__}.{first}").COMMAND
     return tyro.cli(options, prog=f"onelip {first}", args=arguments[1:], config=_STYLE)
 
 
 def print_help() -> None:
     """All sub-commands, each with the first paragraph of its docstring: the rest is for its own help."""
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table.grid(padding=(0, 2))
-    for command in find_commands():
-        summary = " ".join((inspect.getdoc(command.options) or "").split("\n\n")[0].split())
-        table.add_row(f"  [bold]{command.name}[/]", summary)
+    for command, summary in command_summaries().items():
+        table.add_row(f"  [bold]{command}[/]", escape(summary))
     console = Console()
     console.print(f"usage: onelip COMMAND \\[options]\n\n{_DESCRIPTION}\n", highlight=False)
     console.print(table)

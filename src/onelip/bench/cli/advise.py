@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from onelip.bench.cli import CommandInfo
+from rich.console import Console
+
+from onelip.bench.report.advice import Candidate, Limits, Verdict, parse_memory, parse_ratio, rank
+from onelip.bench.report.advice_text import HOURS, decisions, explain, figures_of, name, portraits, reason
+from onelip.bench.report.candidates import measured_candidates, published_candidates
+from onelip.bench.report.read_study import read_study
+from onelip.bench.runs import dump_json
+from onelip.bench.terminal import plain_table
 from onelip.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from onelip.bench.report.advice import Candidate, Limits, Verdict
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,6 @@ class AdviseOptions:
 
     def run(self) -> int:
         """Rank and print; 1 if nothing is known to fit."""
-        from onelip.bench.report.advice import Limits, rank
-        from onelip.bench.runs import dump_json
-
         candidates, limits = self._candidates(), self._limits()
         verdicts = rank(candidates, limits)
         if self.json:
@@ -53,8 +53,6 @@ class AdviseOptions:
         return 0 if verdicts[0].group == "fits" else 1
 
     def _limits(self) -> Limits:
-        from onelip.bench.report.advice import Limits, parse_memory, parse_ratio
-
         if self.train_hours is not None and not self.train_hours > 0:
             raise InvalidInputError(f"--train-hours must be above 0, not {self.train_hours:g}")
         return Limits(
@@ -64,9 +62,6 @@ class AdviseOptions:
         )
 
     def _candidates(self) -> list[Candidate]:
-        from onelip.bench.report.candidates import measured_candidates, published_candidates
-        from onelip.bench.report.read_study import read_study
-
         study = None if self.study is None else read_study(self.study)
         measured = [] if study is None else measured_candidates(study)
         for candidates in (measured, published_candidates(study)):
@@ -79,23 +74,12 @@ class AdviseOptions:
 
 def _print_overview(candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> None:
     """Which layer should I use? One table of decisions, three sentences for each method."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    from onelip.bench.report.advice import Limits
-    from onelip.bench.report.advice_text import HOURS, decisions, explain, portraits
-
     console = Console(markup=False, highlight=False)
     best, *_, evidence = explain(verdicts, Limits())
     console.print(best.replace(", the most of all that fit your limits", ", the most of all"))
     console.print(f"\nWhat to use on {candidates[0].dataset}, by memory of the card and hours of training:\n")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in ("card", *(f"{hours} h" for hours in HOURS)):
-        table.add_column(title)
-    for card, cells in decisions(candidates):
-        table.add_row(card, *cells)
-    console.print(table)
+    columns = ("card", *(f"{hours} h" for hours in HOURS))
+    console.print(plain_table(columns, (), ((card, *cells) for card, cells in decisions(candidates)), wrapped=columns))
     console.print("Several names: their certified accuracies cannot be told apart.\n")
     for method, sentences in portraits(candidates):
         console.print(f"{method}: {sentences}\n")
@@ -103,20 +87,11 @@ def _print_overview(candidates: Sequence[Candidate], verdicts: Sequence[Verdict]
 
 
 def _print_advice(verdicts: Sequence[Verdict], limits: Limits) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    from onelip.bench.report.advice_text import explain, figures_of, name, reason
-
     console = Console(markup=False, highlight=False)
     for paragraph in explain(verdicts, limits):
         console.print(paragraph)
         console.print()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("model", no_wrap=True)
-    for title in ("cert %", "acc %", "time", "memory", "latency"):
-        table.add_column(title, justify="right", no_wrap=title != "time")
+    table = plain_table(("model",), ("cert %", "acc %", "time", "memory", "latency"), wrapped=("time",))
     table.add_column("verdict")
     for index, verdict in enumerate(verdicts):
         style = "bold" if index == 0 and verdict.group == "fits" else "" if verdict.group == "fits" else "dim"
@@ -124,4 +99,4 @@ def _print_advice(verdicts: Sequence[Verdict], limits: Limits) -> None:
     console.print(table)
 
 
-COMMAND = CommandInfo("advise", AdviseOptions)
+COMMAND = AdviseOptions

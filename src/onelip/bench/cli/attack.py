@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
+from rich.console import Console
 
-from onelip.bench.cli import CommandInfo
-from onelip.bench.cli.images import MODEL_HELP
+from onelip.bench.cli.images import MODEL_HELP, first_test_images, load_trusted
 from onelip.bench.runs.dataset_option import DatasetOption
+from onelip.bench.terminal import plain_table
+from onelip.certification import BrokenCertificateError
+from onelip.certification.attacks import AttackReport, attack
 from onelip.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from onelip.certification.attacks import AttackReport
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,6 @@ class AttackOptions:
 
     def run(self) -> int:
         """Print accuracy, robust accuracy under each attack, and certified accuracy."""
-        import sys
-
-        from onelip.bench.cli.images import first_test_images, load_trusted
-        from onelip.certification import BrokenCertificateError
-        from onelip.certification.attacks import attack
-
         eps = [_fraction(value) for value in self.eps]
         model = load_trusted(self.checkpoint, self.model).eval()
         batches = first_test_images(model, self.dataset, self.samples, self.batch_size)
@@ -65,15 +61,8 @@ class AttackOptions:
 
 
 def _print(report: AttackReport, names: dict[float, str]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("eps", no_wrap=True)
     attacks = list(next(iter(report.robust.values())))
-    for title in (*attacks, "certified"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = plain_table(("eps",), (*attacks, "certified"))
     for eps, shares in report.robust.items():
         cells = [f"{100 * shares[name]:.1f}" for name in attacks]
         table.add_row(names[eps], *cells, f"{100 * report.certified[eps]:.1f}")
@@ -86,8 +75,6 @@ def _print(report: AttackReport, names: dict[float, str]) -> None:
 
 
 def _fraction(text: str) -> float:
-    from fractions import Fraction
-
     try:
         value = float(Fraction(text))
     except (ValueError, ZeroDivisionError):
@@ -97,4 +84,4 @@ def _fraction(text: str) -> float:
     return value
 
 
-COMMAND = CommandInfo("attack", AttackOptions)
+COMMAND = AttackOptions

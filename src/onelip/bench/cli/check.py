@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
+from rich.console import Console
 
-from onelip.bench.cli import CommandInfo
-from onelip.bench.cli.images import MODEL_HELP
+from onelip.bench.cli.images import MODEL_HELP, first_test_images, load_trusted
+from onelip.bench.report.figures.layer_lines import save_diagnostics
 from onelip.bench.runs.dataset_option import DatasetOption
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from onelip.certification.diagnostics import Diagnostics
+from onelip.bench.terminal import plain_table
+from onelip.certification import explain
+from onelip.certification.diagnostics import Diagnostics, diagnose
+from onelip.errors import InvalidInputError, UnknownLipschitzConstant
+from onelip.factories import build, find_factory, is_factory_name, search_working_folder
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,6 @@ class CheckOptions:
 
     def run(self) -> int:
         """Print the table, the product and what failed."""
-        from onelip.bench.cli.images import first_test_images, load_trusted
-        from onelip.certification.diagnostics import diagnose
-        from onelip.factories import is_factory_name
-
         if is_factory_name(self.checkpoint) and not Path(self.checkpoint).exists():
             return self._check_factory()
         model = load_trusted(Path(self.checkpoint), self.model)
@@ -66,25 +63,17 @@ class CheckOptions:
         found = diagnose(model, x, labels)
         failures = found.failures(self.tolerance)
         if self.figure is not None:
-            from onelip.bench.report.figures.layer_lines import save_diagnostics
-
             save_diagnostics(found.as_records(), self.figure)
         if self.json:
             print(json.dumps({"layers": found.as_records(), "failures": failures}, indent=2))
         else:
             _print(found, failures, self.all_layers)
             if self.explain:
-                from onelip.certification import explain
-
                 print(explain(model, tuple(x.shape[1:])))
         return 1 if failures else 0
 
     def _check_factory(self) -> int:
         """The graph of a model that is not trained yet; 1 if something in it has no known constant."""
-        from onelip.certification import explain
-        from onelip.errors import InvalidInputError, UnknownLipschitzConstant
-        from onelip.factories import build, find_factory, search_working_folder
-
         if self.input_shape is None:
             raise InvalidInputError(f"{self.checkpoint}: say what the model takes: --input-shape CHANNELS HEIGHT WIDTH")
         search_working_folder()
@@ -105,10 +94,17 @@ class CheckOptions:
 
 
 def _print(found: Diagnostics, failures: list[str], all_layers: bool) -> None:
-    from rich.console import Console
-
     console = Console(highlight=False)
-    console.print(_table(found, all_layers))
+    table = plain_table(("layer",), ("output", "variance", "norm", "bound - 1", "gradient"))
+    table.add_row("input", "", f"{found.input_variance:.4g}", "", "", "")
+    for layer in found.layers:
+        if layer.norm_estimate is None and not all_layers:
+            continue
+        shape = "x".join(str(length) for length in layer.output_shape)
+        norm = "" if layer.norm_estimate is None else f"{layer.norm_estimate:.6f}"
+        gradient = "" if layer.gradient_norm is None else f"{layer.gradient_norm:.3g}"
+        table.add_row(layer.path, shape, f"{layer.variance:.4g}", norm, f"{layer.bound - 1:.2g}", gradient)
+    console.print(table)
     console.print(
         f"proven Lipschitz bound of the network: {found.layers[-1].bound_product:.8f}. "
         "norm: power iteration, from below; bound: proven, from above, minus 1."
@@ -119,23 +115,4 @@ def _print(found: Diagnostics, failures: list[str], all_layers: bool) -> None:
         console.print("[bold green]passed[/] no bound above 1, no variance that grows")
 
 
-def _table(found: Diagnostics, all_layers: bool) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("layer", no_wrap=True)
-    for title in ("output", "variance", "norm", "bound - 1", "gradient"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_row("input", "", f"{found.input_variance:.4g}", "", "", "")
-    for layer in found.layers:
-        if layer.norm_estimate is None and not all_layers:
-            continue
-        shape = "x".join(str(length) for length in layer.output_shape)
-        norm = "" if layer.norm_estimate is None else f"{layer.norm_estimate:.6f}"
-        gradient = "" if layer.gradient_norm is None else f"{layer.gradient_norm:.3g}"
-        table.add_row(layer.path, shape, f"{layer.variance:.4g}", norm, f"{layer.bound - 1:.2g}", gradient)
-    return table
-
-
-COMMAND = CommandInfo("check", CheckOptions)
+COMMAND = CheckOptions

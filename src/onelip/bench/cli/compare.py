@@ -8,18 +8,26 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from onelip.bench.cli import CommandInfo
+import torch
+from rich.console import Console
+
 from onelip.bench.cli.engine_options import EngineOptions
+from onelip.bench.cli.report import write_study_report
+from onelip.bench.data import load
+from onelip.bench.engines.driver import Driver
+from onelip.bench.measurement.memory_limits import GIB, available_memory
 from onelip.bench.runs.dataset_option import DatasetOption
+from onelip.bench.study.job_base import Job, JobState, JobStatus, state_of
+from onelip.bench.study.job_memory import predicted_bytes
+from onelip.bench.study.job_tables import plan_table, result_table
+from onelip.bench.study.live_view import LiveView
+from onelip.bench.study.options import StudyOptions, preset
+from onelip.bench.study.planner import plan
+from onelip.bench.study.study_file import add_to_study, stored_options
+from onelip.bench.study.time_left import TimeLeft, short_duration
 from onelip.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from onelip.bench.study.job_base import Job, JobState
-    from onelip.bench.study.options import StudyOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +85,6 @@ class CompareCommand:
 
     def run(self) -> int:
         """Compare; 1 if a job has failed, 130 after Ctrl-C."""
-        from rich.console import Console
-
-        from onelip.bench.study.planner import plan
-
         if self.out.exists() and not self.out.is_dir():
             raise InvalidInputError(f"{self.out}: is a file; --out needs a folder")
         options = self._options()
@@ -99,16 +103,11 @@ class CompareCommand:
             return 130
         _print_summary(jobs, states, self.out, console)
         if not self.no_report:
-            from onelip.bench.cli.report import write_study_report
-
             write_study_report(self.out)
         return 1 if any(state.status.value == "failed" for state in states.values()) else 0
 
     def _options(self) -> list[StudyOptions]:
         """Those given, or all that the study had so far if none is."""
-        from onelip.bench.study.options import preset
-        from onelip.bench.study.study_file import stored_options
-
         names = ("methods", "sizes", "width", "datasets", "budgets", "epochs", "kernel_sizes", "search_runs")
         given = {
             name: getattr(self, name) for name in (*names, "search_budget", "seeds", "batch_size", "recipe", "measure")
@@ -117,16 +116,13 @@ class CompareCommand:
         is_plain = self.preset is None and all(value in (None, ()) for value in given.values())
         if is_plain and stored:
             return stored
-        return [preset(self.preset or "quick").changed(**given, device=_device(self.device))]
+        device = self.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        return [preset(self.preset or "quick").changed(**given, device=device)]
 
     def _work(self, options: Sequence[StudyOptions], jobs: Sequence[Job]) -> dict[str, JobState]:
         """Options, jobs and engine to records."""
-        from onelip.bench.data import load
-        from onelip.bench.engines.driver import Driver
-        from onelip.bench.study.live_view import LiveView
-        from onelip.bench.study.study_file import add_to_study
-        from onelip.bench.study.time_left import TimeLeft
-
         for name in dict.fromkeys(name for one in options for name in one.datasets):
             load(name)  # a data set that is missing is told now, not by the first training hours later
         engine = self.engine_options.make_engine(self.out, options[0].device)
@@ -134,12 +130,6 @@ class CompareCommand:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops a study as Ctrl-C does
         with LiveView(TimeLeft(jobs, self.out, engine.workers), _title(jobs, self.out)) as view:
             return Driver(jobs, self.out, engine, view).run()
-
-
-def _device(name: str) -> str:
-    import torch
-
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
 
 
 def _title(jobs: Sequence[Job], study: Path) -> str:
@@ -150,16 +140,8 @@ def _title(jobs: Sequence[Job], study: Path) -> str:
 
 
 def _print_plan(jobs: Sequence[Job], study: Path, workers: int, console: Console) -> None:
-    from rich.console import Console as RichConsole
-
-    from onelip.bench.measurement.memory_limits import GIB, available_memory
-    from onelip.bench.study.job_base import JobStatus, state_of
-    from onelip.bench.study.job_memory import predicted_bytes
-    from onelip.bench.study.job_tables import plan_table
-    from onelip.bench.study.time_left import short_duration
-
     states = {job.name: state_of(job, study) for job in jobs}
-    with RichConsole(stderr=True).status("predicting memory") as status:
+    with Console(stderr=True).status("predicting memory") as status:
         needed = 0
         for job in jobs:
             status.update(f"predicting memory: {job.label}")
@@ -177,9 +159,6 @@ def _print_plan(jobs: Sequence[Job], study: Path, workers: int, console: Console
 
 
 def _print_summary(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path, console: Console) -> None:
-    from onelip.bench.study.job_base import JobStatus
-    from onelip.bench.study.job_tables import result_table
-
     results = result_table(jobs, study)
     if results.row_count:
         console.print(results)
@@ -194,8 +173,6 @@ def _print_summary(jobs: Sequence[Job], states: Mapping[str, JobState], study: P
 
 
 def _say_how_to_continue(jobs: Sequence[Job], study: Path) -> None:
-    from onelip.bench.study.job_base import JobStatus
-
     done = sum(job.recorded(study).status is JobStatus.DONE for job in jobs)
     print(
         f"onelip: interrupted, {done} of {len(jobs)} jobs are done; {_continuation(study)} continues", file=sys.stderr
@@ -206,4 +183,4 @@ def _continuation(study: Path) -> str:
     return f"`onelip compare --out {shlex.quote(str(study))}`"
 
 
-COMMAND = CommandInfo("compare", CompareCommand)
+COMMAND = CompareCommand

@@ -6,14 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
 
-from onelip.bench.cli import CommandInfo
-
-if TYPE_CHECKING:
-    from onelip.bench.data.dataset import Progress
+from onelip.bench.data import DataError, get_dataset, list_datasets, load
+from onelip.bench.data.cache import cache_file, cache_folder, load_cached, read_note
+from onelip.bench.data.catalogue import get_entry, is_embedded
+from onelip.bench.data.dataset import Progress
+from onelip.bench.data.fetch import SOURCE_FAILED, fetch
+from onelip.bench.data.own import list_own
+from onelip.bench.runs.dataset_option import describe, read_path
+from onelip.bench.terminal import plain_table
 
 
 @dataclass(frozen=True)
@@ -22,30 +29,15 @@ class ListDatasets:
 
     def run(self) -> int:
         """Print the table."""
-        from rich.console import Console
-        from rich.table import Table
-
-        from onelip.bench.data import get_dataset, list_datasets
-        from onelip.bench.data.cache import cache_folder, read_note
-        from onelip.bench.data.catalogue import get_entry
-        from onelip.bench.data.own import is_own, list_own
-
-        table = Table(title=f"Data sets (kept in {cache_folder()})", title_justify="left")
-        table.add_column("name", no_wrap=True)
-        for column in ("train", "test", "classes", "pixels"):
-            table.add_column(column, justify="right", no_wrap=True)
+        table = plain_table(
+            ("name",), ("train", "test", "classes", "pixels"), title=f"Data sets (kept in {cache_folder()})"
+        )
         table.add_column("here", overflow="fold")
         for name in (*list_datasets(), *list_own()):
             info = get_dataset(name)
-            embedded = not is_own(name) and get_entry(name).read is None
-            here = "embedded in the package" if embedded else read_note(info) or "no"
-            counts = (
-                f"{info.train_size:,}",
-                f"{info.test_size:,}",
-                str(info.num_classes),
-                "x".join(map(str, info.shape[1:])),
-            )
-            table.add_row(name, *counts, here)
+            here = "embedded in the package" if is_embedded(name) else read_note(info) or "no"
+            counts = (f"{info.train_size:,}", f"{info.test_size:,}", str(info.num_classes))
+            table.add_row(name, *counts, "x".join(map(str, info.shape[1:])), here)
         Console().print(table)
         return 0
 
@@ -66,10 +58,6 @@ class FetchDataset:
 
     def run(self) -> int:
         """Fetch one data set."""
-        from onelip.bench.data.cache import cache_file
-        from onelip.bench.data.catalogue import get_entry
-        from onelip.bench.data.fetch import fetch
-
         entry = get_entry(self.name)
         with _progress_bar() as progress:
             dataset = fetch(entry, self.source, progress)
@@ -93,8 +81,6 @@ class AddDataset:
 
     def run(self) -> int:
         """Read it and describe it."""
-        from onelip.bench.runs.dataset_option import describe, read_path
-
         print(describe(read_path(self.path)))
         return 0
 
@@ -108,24 +94,14 @@ class VerifyDatasets:
 
     def run(self) -> int:
         """Verify each and print one line for each."""
-        from onelip.bench.data import DataError, get_dataset, list_datasets, load
-        from onelip.bench.data.cache import load_cached, read_note
-        from onelip.bench.data.catalogue import get_entry
-        from onelip.bench.data.own import is_own, list_own
-
         for name in self.names:
             get_dataset(name)  # a wrong name is reported before anything is read
-        here = [n for n in list_datasets() if get_entry(n).read is None or read_note(get_dataset(n)) is not None]
-        here += list_own()
+        here = [name for name in list_datasets() if is_embedded(name) or read_note(get_dataset(name)) is not None]
         failed = False
-        for name in self.names or here:
+        for name in self.names or (*here, *list_own()):
             try:
-                note = (
-                    load(name).note
-                    if not is_own(name) and get_entry(name).read is None
-                    else load_cached(get_dataset(name)).note
-                )
-                print(f"{name}: good ({note})")
+                dataset = load(name) if is_embedded(name) else load_cached(get_dataset(name))
+                print(f"{name}: good ({dataset.note})")
             except DataError as error:
                 print(f"{name}: BAD, {error}")
                 failed = True
@@ -150,14 +126,9 @@ class DataOptions:
 
 @contextmanager
 def _progress_bar() -> Iterator[Progress]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from onelip.bench.data.fetch import SOURCE_FAILED
-
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with ProgressBar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         stages: dict[str, int] = {}
 
         def show(stage: str, done: int, total: int | None) -> None:
@@ -171,4 +142,4 @@ def _progress_bar() -> Iterator[Progress]:
         yield show
 
 
-COMMAND = CommandInfo("data", DataOptions)
+COMMAND = DataOptions

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from onelip.bench.engines.engine_base import Engine
+from onelip.bench.engines.local_engine import LocalEngine, visible_gpus
+from onelip.bench.engines.ray_engine import RayEngine
+from onelip.bench.engines.simulated_engine import Cluster, simulate
+from onelip.bench.engines.slurm_engine import SlurmEngine, SlurmRequest
+from onelip.bench.runs.durations import parse_duration
+from onelip.bench.study.job_base import Job
+from onelip.bench.study.time_left import short_duration
 from onelip.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from onelip.bench.engines.engine_base import Engine
-    from onelip.bench.study.job_base import Job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,23 +54,17 @@ class EngineOptions:
 
     def make_engine(self, study: Path, device: str) -> Engine:
         """The engine, ready to start jobs; an extra that is missing is named."""
-        from onelip.bench.runs.durations import parse_duration
-
         parse_duration(self.checkpoint_every)
         if self.workers is not None and self.workers < 1:
             raise InvalidInputError(f"workers must be 1 or more, got {self.workers}")
         match self.engine:
             case "local":
-                from onelip.bench.engines.local_engine import LocalEngine, visible_gpus
-
                 gpus = visible_gpus()
                 if device == "cuda" and not gpus:
                     raise InvalidInputError("there is no GPU here for --device cuda; use cpu, or another engine")
                 workers = self.workers or (len(gpus) if device == "cuda" else 1)
                 return LocalEngine(study, workers, self.checkpoint_every)
             case "ray":
-                from onelip.bench.engines.ray_engine import RayEngine
-
                 return RayEngine(
                     study,
                     address=self.address,
@@ -76,8 +74,6 @@ class EngineOptions:
                     checkpoint_every=self.checkpoint_every,
                 )
             case "slurm":
-                from onelip.bench.engines.slurm_engine import SlurmEngine, SlurmRequest
-
                 request = SlurmRequest(
                     self.partition, self.account, self.constraint, parse_duration(self.time), self.cpus_per_job
                 )
@@ -87,9 +83,6 @@ class EngineOptions:
 
     def simulate(self, jobs: Sequence[Job]) -> None:
         """Run a study on a simulated cluster, in a folder that is thrown away, and say how it went."""
-        from onelip.bench.engines.simulated_engine import Cluster, simulate
-        from onelip.bench.study.time_left import short_duration
-
         engine = simulate(jobs, Cluster(self.nodes, self.gpus_per_node, self.failures, self.failures))
         hours, lost = engine.busy_seconds / 3600, engine.lost_seconds / 3600
         print(f"{len(jobs)} jobs on {engine.workers} simulated GPUs: {short_duration(engine.clock)}")

@@ -8,7 +8,10 @@ from typing import Literal
 
 import tyro
 
-from onelip.bench.cli import CommandInfo
+from onelip.bench.cli.train import print_result
+from onelip.bench.runs import dump_json, find_run
+from onelip.bench.training.evaluation import evaluate_run
+from onelip.factories import search_working_folder
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,6 @@ class EvaluateCommand:
 
     def run(self) -> int:
         """Evaluate one run."""
-        from onelip.bench.cli.train import print_result
-        from onelip.bench.runs import dump_json, find_run
-        from onelip.bench.training.evaluation import evaluate_run
-        from onelip.factories import search_working_folder
-
         search_working_folder()
         folder = find_run(self.runs_dir, self.name)
         allow = () if self.model is None else (self.model,)
@@ -46,4 +44,4 @@ class EvaluateCommand:
         return 0
 
 
-COMMAND = CommandInfo("evaluate", EvaluateCommand)
+COMMAND = EvaluateCommand

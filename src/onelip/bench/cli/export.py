@@ -8,9 +8,9 @@ from typing import Annotated
 
 import tyro
 
-from onelip.bench.cli import CommandInfo
-from onelip.bench.cli.images import MODEL_HELP
+from onelip.bench.cli.images import MODEL_HELP, load_trusted
 from onelip.errors import InvalidInputError
+from onelip.export import export_onnx, export_torch
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,6 @@ class ExportOptions:
         """Export and say what was written."""
         if self.onnx is None and self.torch_export is None:
             raise InvalidInputError("say what to write: --onnx FILE, --torch-export FILE, or both")
-        from onelip.bench.cli.images import load_trusted
-        from onelip.export import export_onnx, export_torch
-
         model = load_trusted(self.checkpoint, self.model)
         given = self.input_shape or getattr(model, "input_shape", None)
         if given is None:
@@ -51,4 +48,4 @@ class ExportOptions:
         return 0
 
 
-COMMAND = CommandInfo("export", ExportOptions)
+COMMAND = ExportOptions

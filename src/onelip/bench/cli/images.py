@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from torch import Tensor, nn
+
+from onelip.bench.data import get_dataset, load, normalise
+from onelip.checkpoints import load_model
 from onelip.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
+from onelip.factories import search_working_folder
+from onelip.models import ConvNet
 
 MODEL_HELP = "module:function that built the network, if it is one of your own; importing it runs its code."
 
 
 def load_trusted(checkpoint: Path, model: str | None) -> nn.Module:
     """The network in a file; its factory is imported only if the user has named it."""
-    from onelip.checkpoints import load_model
-    from onelip.factories import search_working_folder
-
     search_working_folder()
     return load_model(checkpoint, allow=() if model is None else (model,))
 
 
 def first_test_images(model: nn.Module, dataset: str, samples: int, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """The first test images, as the network takes them: pixels in [0, 1] minus the channel means."""
-    from onelip.bench.data import get_dataset, load, normalise
-    from onelip.models import ConvNet
-
     info = get_dataset(dataset)
     if isinstance(model, ConvNet):
         classes = model.config.num_classes

@@ -10,7 +10,11 @@ from typing import Annotated
 
 import tyro
 
-from onelip.bench.cli import CommandInfo
+from onelip.bench.runs.durations import parse_duration
+from onelip.bench.study.attempts import attempt
+from onelip.bench.study.job_base import JobOptions
+from onelip.bench.study.planner import find_job, plan
+from onelip.bench.study.study_file import stored_options
 from onelip.errors import InvalidInputError
 
 
@@ -34,12 +38,6 @@ class JobCommand:
 
     def run(self) -> int:
         """Do it."""
-        from onelip.bench.runs.durations import parse_duration
-        from onelip.bench.study.attempts import attempt
-        from onelip.bench.study.job_base import JobOptions
-        from onelip.bench.study.planner import find_job, plan
-        from onelip.bench.study.study_file import stored_options
-
         stop = threading.Event()
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
@@ -51,4 +49,4 @@ class JobCommand:
         return attempt(job, self.study, JobOptions(parse_duration(self.checkpoint_every), stop.is_set))
 
 
-COMMAND = CommandInfo("job", JobCommand)
+COMMAND = JobCommand

@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+from rich.console import Console
 
-from onelip.bench.cli import CommandInfo
+from onelip.bench.runs import dump_json
+from onelip.bench.study.attempts import read_attempts
+from onelip.bench.study.job_base import state_of
+from onelip.bench.study.job_tables import state_table
+from onelip.bench.study.planner import plan
+from onelip.bench.study.study_file import stored_options
 from onelip.errors import InvalidInputError
 
 
@@ -25,15 +31,6 @@ class JobsCommand:
 
     def run(self) -> int:
         """Print them."""
-        from rich.console import Console
-
-        from onelip.bench.runs import dump_json
-        from onelip.bench.study.attempts import read_attempts
-        from onelip.bench.study.job_base import state_of
-        from onelip.bench.study.job_tables import state_table
-        from onelip.bench.study.planner import plan
-        from onelip.bench.study.study_file import stored_options
-
         options = stored_options(self.study)
         if not options:
             raise InvalidInputError(f"{self.study}: is not the folder of a study; `onelip compare` makes one")
@@ -60,4 +57,4 @@ class JobsCommand:
         return 0
 
 
-COMMAND = CommandInfo("jobs", JobsCommand)
+COMMAND = JobsCommand

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import tyro
 
-from onelip.bench.cli import CommandInfo
 from onelip.bench.cli.measure_options import Networks, Repetitions, usable_device
+from onelip.bench.measurement import PREDICTED, REFERENCE, Measurement, Outcome
+from onelip.bench.measurement.peers import PEERS
+from onelip.bench.measurement.ratio_figure import check_format, save_ratios
+from onelip.bench.runs.durations import parse_duration
 from onelip.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from onelip.bench.measurement import Outcome
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,6 @@ class Time:
 
     def run(self) -> int:
         """Measure, print and draw."""
-        from onelip.bench.measurement.ratio_figure import check_format
-        from onelip.bench.runs.durations import parse_duration
-
         measurements = self.networks.measurements("time", **self.repetitions.options())
         if self.budget is not None:
             parse_duration(self.budget)
@@ -53,10 +50,6 @@ class Time:
         return self.networks.show(outcomes, self.budget)
 
     def _draw(self, outcomes: Sequence[Outcome], path: Path) -> None:
-        from onelip.bench.measurement import PREDICTED, REFERENCE, Measurement
-        from onelip.bench.measurement.peers import PEERS
-        from onelip.bench.measurement.ratio_figure import save_ratios
-
         def memory(method: str) -> float:
             # Layers of other packages look at values, which predictions do not have.
             device = "cpu" if method in PEERS else PREDICTED
@@ -96,8 +89,6 @@ class Memory:
 
     def run(self) -> int:
         """Measure or predict, and print."""
-        from onelip.bench.measurement import PREDICTED
-
         device = PREDICTED if self.predict else usable_device(self.device)
         return self.networks.show(self.networks.run(self.networks.measurements("memory", device=device)))
 
@@ -153,4 +144,4 @@ class Measure:
         return self.quantity.run()
 
 
-COMMAND = CommandInfo("measure", Measure)
+COMMAND = Measure

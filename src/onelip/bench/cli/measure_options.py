@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from onelip.bench.cli.outcome_tables import print_outcomes
+from onelip.bench.measurement import REFERENCE, Measurement, Outcome, Quantity, Rounds, run_measurement
+from onelip.bench.measurement.peers import PEERS, peer_versions
+from onelip.bench.measurement.throughput import default_rounds
+from onelip.bench.runs import NetworkSpec, dump_json
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from onelip.bench.measurement import Measurement, Outcome, Quantity, Rounds
+from onelip.layers import list_methods
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,6 @@ class Networks:
 
     def measurements(self, quantity: Quantity, **options: Any) -> list[Measurement]:
         """All combinations; `options` are those of `Measurement`."""
-        from onelip.bench.measurement import REFERENCE, Measurement
-        from onelip.bench.runs import NetworkSpec
-
         if self.sizes == () or not self.datasets:
             raise InvalidInputError("name at least one size and one data set")
         if self.sizes is not None and self.width is not None:
@@ -61,9 +65,6 @@ class Networks:
         return [Measurement(quantity, spec, self.batch_size, **options) for spec in specs]
 
     def _methods(self, quantity: Quantity) -> list[str]:
-        from onelip.bench.measurement.peers import PEERS, peer_versions
-        from onelip.layers import list_methods
-
         ours = [method.key for method in list_methods()]
         names = [name.lower() for name in self.methods]
         if unknown := [name for name in names if name not in ours and name not in PEERS]:
@@ -77,11 +78,6 @@ class Networks:
 
     def run(self, measurements: Sequence[Measurement]) -> list[Outcome]:
         """Measure one after the other, with a progress bar."""
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        from onelip.bench.measurement import run_measurement
-
         outcomes: list[Outcome] = []
         columns = (TextColumn("{task.description:30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -94,9 +90,6 @@ class Networks:
 
     def show(self, outcomes: Sequence[Outcome], budget: str | None = None) -> int:
         """Print tables or JSON; 1 if something failed."""
-        from onelip.bench.measurement.outcome_tables import print_outcomes
-        from onelip.bench.runs import dump_json
-
         if self.json:
             print(dump_json([outcome.as_dict() for outcome in outcomes]))
         else:
@@ -121,10 +114,6 @@ class Repetitions:
         return {"device": device, "rounds": self._rounds(device)}
 
     def _rounds(self, device: str) -> Rounds | None:
-        import torch
-
-        from onelip.bench.measurement.throughput import default_rounds
-
         usual = default_rounds(torch.device(device))
         if self.seconds is not None and self.rounds is not None:
             raise InvalidInputError("pass either --seconds or --rounds, not both")
@@ -141,8 +130,6 @@ class Repetitions:
 
 def usable_device(name: str) -> str:
     """The device of this name, "auto" resolved; refuses what this machine does not have."""
-    import torch
-
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

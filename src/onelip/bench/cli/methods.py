@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
 
-from onelip.bench.cli import CommandInfo
+from rich.console import Console
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
-    from onelip.layers import MethodInfo
+from onelip.bench.terminal import plain_table
+from onelip.layers import list_methods
 
 
 @dataclass(frozen=True)
@@ -24,16 +21,19 @@ class MethodsOptions:
 
     def run(self) -> int:
         """Print one row, or one JSON object, per method."""
-        from onelip.layers import list_methods  # torch takes a second to import, --help does not need it
-
         methods = list_methods()
         if self.json:
-            print(json.dumps([_as_json(method) for method in methods], indent=2))
+            print(json.dumps([asdict(method) for method in methods], indent=2, default=lambda layer: layer.__name__))
             return 0
-        from rich.console import Console
-
+        columns = ("key", "title and paper", "year", "guarantee", "conv\nlinear")
+        table = plain_table(columns, wrapped=("title and paper",))
+        for method in methods:
+            paper = method.paper.removeprefix(f"{method.title}: ")  # some papers already begin with their method
+            title = Text.assemble((method.title, "bold"), f": {paper}")
+            classes = f"{method.conv.__name__}\n{method.linear_layer.__name__}"
+            table.add_row(Text(method.key, "bold"), title, str(method.year), method.guarantee, classes)
         console = Console()
-        console.print(_table(methods))
+        console.print(table)
         console.print(
             "guarantee: an [bold]orthogonal[/] layer keeps all norms if it is square and circularly padded, "
             "a [bold]bounded[/] one cannot increase them. conv, linear: the classes in onelip.layers.",
@@ -42,36 +42,4 @@ class MethodsOptions:
         return 0
 
 
-def _table(methods: list[MethodInfo]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("key", style="bold", no_wrap=True)
-    table.add_column("title and paper", ratio=1)
-    table.add_column("year", no_wrap=True)
-    table.add_column("guarantee", no_wrap=True)
-    table.add_column("conv\nlinear", no_wrap=True)
-    for method in methods:
-        classes = f"{method.conv.__name__}\n{method.linear_layer.__name__}"
-        table.add_row(method.key, _title(method), str(method.year), method.guarantee, classes)
-    return table
-
-
-def _title(method: MethodInfo) -> Text:
-    from rich.text import Text
-
-    paper = method.paper.removeprefix(f"{method.title}: ")  # some papers already begin with their method
-    return Text.assemble((method.title, "bold"), f": {paper}")
-
-
-def _as_json(method: MethodInfo) -> dict[str, Any]:
-    """Everything in the record, with classes by name."""
-    return {
-        **asdict(method),
-        "conv": method.conv.__name__,
-        "linear_layer": method.linear_layer.__name__,
-    }
-
-
-COMMAND = CommandInfo("methods", MethodsOptions)
+COMMAND = MethodsOptions

@@ -7,13 +7,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from onelip.bench.cli import CommandInfo
+from rich.console import Console
+
+from onelip.bench.engines.simulated_engine import Cluster, simulate
+from onelip.bench.measurement.memory_limits import CARD_OVERHEAD, GIB
+from onelip.bench.published import published_epochs
+from onelip.bench.study.job_base import Job
+from onelip.bench.study.job_memory import predicted_bytes
+from onelip.bench.study.options import preset
+from onelip.bench.study.planner import plan
+from onelip.bench.study.shortlist import SHORTLISTS, try_shortlist
+from onelip.bench.study.time_left import short_duration
+from onelip.bench.terminal import plain_table
 from onelip.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from onelip.bench.study.job_base import Job
 
 _NOISE = 0.5
 _REPETITIONS = 200
@@ -39,11 +47,6 @@ class PlanCommand:
 
     def run(self) -> int:
         """Print it."""
-        from onelip.bench.engines.simulated_engine import Cluster, simulate
-        from onelip.bench.study.options import preset
-        from onelip.bench.study.planner import plan
-        from onelip.bench.study.time_left import short_duration
-
         card = re.fullmatch(r".*?(\d+)\s*gi?b", self.gpu.lower())
         if card is None:
             raise InvalidInputError(f"the name of a GPU ends in its memory, such as a100-80gb, got {self.gpu!r}")
@@ -63,31 +66,22 @@ class PlanCommand:
 
 
 def _print_stages(jobs: Sequence[Job], gpus: int) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     stages: dict[str, list[float]] = {}
     for job in jobs:
         budget = job.details.get("budget") or ""
         name = f"{job.kind} {budget}".strip() if job.kind in ("trial", "train") else job.kind
         stages.setdefault(name, []).append((job.estimated_seconds(_NOWHERE) or 0.0) / 3600 if job.uses_device else 0.0)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("stage")
-    for title in ("jobs", "GPU-hours", f"days on {gpus} GPUs"):
-        table.add_column(title, justify="right")
     stages["all"] = [one for hours in stages.values() for one in hours]
-    for name, hours in stages.items():
-        table.add_row(name, str(len(hours)), f"{sum(hours):,.0f}", f"{sum(hours) / gpus / 24:.1f}")
-    Console(highlight=False).print(table)
+    rows = [
+        (name, str(len(hours)), f"{sum(hours):,.0f}", f"{sum(hours) / gpus / 24:.1f}") for name, hours in stages.items()
+    ]
+    columns = ("jobs", "GPU-hours", f"days on {gpus} GPUs")
+    Console(highlight=False).print(plain_table(("stage",), columns, rows))
     print("Trainings for as long as the trials of their search are one of these trials, and only certified.")
 
 
 def _print_fit(jobs: Sequence[Job], card_gib: int) -> None:
     """Predicted memory against the card. Networks with smaller kernels need no more than those with 3 x 3."""
-    from onelip.bench.measurement.memory_limits import CARD_OVERHEAD, GIB
-    from onelip.bench.study.job_memory import predicted_bytes
-
     trained = [job for job in jobs if job.kind == "train" and job.network.kernel_size == 3]
     needed = {job.network.label: (predicted_bytes(job) or 0) + CARD_OVERHEAD for job in trained}
     large = [f"{label} ({size / GIB:.0f} GiB)" for label, size in needed.items() if size > card_gib * GIB]
@@ -99,15 +93,11 @@ def _print_fit(jobs: Sequence[Job], card_gib: int) -> None:
 
 
 def _print_epochs() -> None:
-    from onelip.bench.published import published_epochs
-
     known = [row.epochs for row in published_epochs() if row.epochs is not None]
     print(f"Within 2h the paper's GPU made {min(known)} to {max(known)} epochs, by method, size and data set.")
 
 
 def _print_shortlist() -> None:
-    from onelip.bench.study.shortlist import SHORTLISTS, try_shortlist
-
     print("\nCheaper: all methods for 2h, and of each data set, kernel and size only the best for longer.")
     for shortlist in SHORTLISTS:
         exact = try_shortlist(shortlist)
@@ -120,4 +110,4 @@ def _print_shortlist() -> None:
         )
 
 
-COMMAND = CommandInfo("plan", PlanCommand)
+COMMAND = PlanCommand

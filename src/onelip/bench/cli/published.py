@@ -8,9 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pandas as pd
 import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
-from onelip.bench.cli import CommandInfo
+from onelip.bench import published
 from onelip.errors import InvalidInputError
 
 _FIRST_COLUMNS = ("dataset", "method", "model", "size")
@@ -66,16 +70,12 @@ class PublishedOptions:
         if self.json:
             print(json.dumps(rows, indent=2))
         elif self.csv:
-            import pandas as pd
-
             print(pd.DataFrame(rows).to_csv(index=False), end="")
         else:
             _print_table([_shown_epoch(row) for row in rows] if self.table == "curves" else rows, self._title())
         return 0
 
     def _rows(self) -> list[dict[str, Any]]:
-        from onelip.bench import published
-
         if self.table == "epochs":
             return self._selected(published.published_epochs(), ("dataset", "method", "size"))
         if self.table == "sota":
@@ -138,13 +138,9 @@ def _fold(value: Any) -> Any:
 
 
 def _print_table(rows: list[dict[str, Any]], title: str) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     columns = [column for column in _FIRST_COLUMNS if column in rows[0]]
     columns += [column for column in rows[0] if column not in _FIRST_COLUMNS]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in columns:
         numeric = any(isinstance(row[column], (int, float)) for row in rows)
         table.add_column(_HEADINGS.get(column, column), justify="right" if numeric else "left")
@@ -180,4 +176,4 @@ def _cell(column: str, value: Any) -> str:
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-COMMAND = CommandInfo("published", PublishedOptions)
+COMMAND = PublishedOptions

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
+from rich.console import Console
 
-from onelip.bench.cli import CommandInfo
-
-if TYPE_CHECKING:
-    from onelip.bench.report.cost_tables import Theory
+from onelip.bench.measurement.complexity import COSTS, LayerShape, pretty
+from onelip.bench.measurement.layer_costs import counted_rows
+from onelip.bench.report.cost_tables import Theory, TheoryLine
+from onelip.bench.report.escaping import visible
+from onelip.bench.report.write_report import write_report
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,6 @@ class ReportOptions:
 
 def write_study_report(study: Path, out: Path | None = None, *, theory: bool = True) -> None:
     """Write the report of a folder of runs and say where it is; also the last step of `onelip compare`."""
-    from rich.console import Console
-
-    from onelip.bench.report.escaping import visible
-    from onelip.bench.report.write_report import write_report
-
     with Console(stderr=True, markup=False).status("reading the records") as status:
         built = write_report(
             study,
@@ -60,20 +57,14 @@ def write_study_report(study: Path, out: Path | None = None, *, theory: bool = T
 
 
 def _counted_theory() -> Theory:
-    from dataclasses import asdict
-
-    from onelip.bench.measurement import count_layer_costs
-    from onelip.bench.measurement.complexity import COSTS, LayerShape, costs_in_use, pretty, theory_table
-    from onelip.bench.report.cost_tables import Theory, TheoryLine
-
     shape = LayerShape()
     lines = []
-    for row in theory_table():
-        counted = asdict(count_layer_costs(row.method, shape)) if row == costs_in_use(row.method) else None
+    for row, counted in counted_rows(shape):
         formulas = {name: pretty(getattr(row.costs, name)) for name in COSTS}
-        lines.append(TheoryLine(row.method, row.source, formulas, row.at(shape), counted))
+        figures = None if counted is None else asdict(counted)
+        lines.append(TheoryLine(row.method, row.source, formulas, row.at(shape), figures))
     described = ", ".join(f"{name} = {value}" for name, value in asdict(shape).items())
     return Theory(described, tuple(lines))
 
 
-COMMAND = CommandInfo("report", ReportOptions)
+COMMAND = ReportOptions

@@ -7,12 +7,11 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from onelip.bench.cli import CommandInfo
+from rich.console import Console
 
-if TYPE_CHECKING:
-    from onelip.bench.reproduction import Comparison
+from onelip.bench.reproduction import METHODS, Comparison, reproduce, reproduction_spec
+from onelip.bench.terminal import plain_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +44,6 @@ class ReproduceCommand:
 
     def run(self) -> int:
         """Train one method after the other; 1 if one is below the published values by more than the tolerance."""
-        from onelip.bench.reproduction import METHODS, reproduce, reproduction_spec
-
         chosen = [method.lower() for method in self.methods] or METHODS
         specs = [reproduction_spec(method, self.size.upper(), self.epochs, self.seed) for method in chosen]
         found = []
@@ -71,15 +68,8 @@ def _line(found: Comparison) -> str:
 
 
 def _print_table(found: list[Comparison]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("method", "size", "epoch"):
-        table.add_column(column)
-    for column in ("acc %", "published", "cert %", "published", "train loss", "published", "core s"):
-        table.add_column(column, justify="right")
+    numbers = ("acc %", "published", "cert %", "published", "train loss", "published", "core s")
+    table = plain_table(("method", "size", "epoch"), numbers)
     table.add_column("verdict")
     for c in found:
         shares = (c.accuracy, c.published_accuracy, c.certified_36, c.published_certified_36)
@@ -91,4 +81,4 @@ def _print_table(found: list[Comparison]) -> None:
     console.print("verdict: 4 points or 3 standard errors of accuracy and of certified accuracy at 36/255")
 
 
-COMMAND = CommandInfo("reproduce", ReproduceCommand)
+COMMAND = ReproduceCommand

@@ -5,15 +5,24 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
+from rich.console import Console
+from rich.table import Table
 
-from onelip.bench.cli import CommandInfo
+from onelip.bench.runs import (
+    SCHEMA_VERSION,
+    RunStatus,
+    StoredRun,
+    dump_json,
+    find_run,
+    load_records,
+    read_record,
+    remove_run,
+)
+from onelip.bench.terminal import plain_table
 from onelip.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from onelip.bench.runs import StoredRun
 
 
 @dataclass(frozen=True)
@@ -35,8 +44,6 @@ class ListRuns:
 
     def run(self) -> int:
         """Print the chosen runs."""
-        from onelip.bench.runs import RunStatus, dump_json, load_records
-
         if unknown := set(self.status) - set(RunStatus):
             raise InvalidInputError(f"unknown status {', '.join(sorted(unknown))}; known: {', '.join(RunStatus)}")
         loaded = load_records(self.runs_dir)
@@ -71,8 +78,6 @@ class ShowRun:
 
     def run(self) -> int:
         """Print one record."""
-        from onelip.bench.runs import StoredRun, dump_json, find_run, read_record
-
         folder = find_run(self.runs_dir, self.name)
         run = StoredRun(folder, read_record(folder))
         if self.json:
@@ -95,8 +100,6 @@ class RemoveRuns:
 
     def run(self) -> int:
         """Delete the runs; 1 if the answer was no."""
-        from onelip.bench.runs import find_run, remove_run
-
         if not self.names:
             raise InvalidInputError("name at least one run; `onelip runs list` shows them")
         # All names are looked up before anything goes, so that a typing error deletes nothing.
@@ -133,23 +136,13 @@ def _confirmed(folder: Path) -> bool:
 
 
 def _as_tree(run: StoredRun) -> dict[str, Any]:
-    from onelip.bench.runs import SCHEMA_VERSION
-
     tree = {"schema_version": SCHEMA_VERSION, "name": run.folder.name, "folder": run.folder}
     return tree | asdict(run.record) | {"status": run.status}
 
 
 def _print_list(runs: list[StoredRun], metrics: tuple[str, ...], runs_dir: Path) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("run", overflow="fold")
-    table.add_column("status", no_wrap=True)
-    for metric in metrics:
-        table.add_column(metric.removeprefix("test_").replace("_", " "), justify="right", max_width=9)
-    table.add_column("time", justify="right", no_wrap=True)
+    names = [metric.removeprefix("test_").replace("_", " ") for metric in metrics]
+    table = plain_table(("run", "status"), (*names, "time"), wrapped=("run", *names))
     for run in runs:
         values = [_number(run.record.metrics.get(metric)) for metric in metrics]
         table.add_row(run.folder.name, run.status.value, *values, _duration(run.record.seconds))
@@ -159,9 +152,6 @@ def _print_list(runs: list[StoredRun], metrics: tuple[str, ...], runs_dir: Path)
 
 
 def _print_record(run: StoredRun) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -192,4 +182,4 @@ def _duration(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes else f"{seconds:.1f}s"
 
 
-COMMAND = CommandInfo("runs", RunsOptions)
+COMMAND = RunsOptions

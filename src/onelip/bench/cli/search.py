@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from onelip.bench.cli import CommandInfo
-from onelip.bench.runs import RunSpec
+import optuna
+from optuna.trial import FrozenTrial
+from rich.console import Console
 
-if TYPE_CHECKING:
-    import optuna
-    from optuna.trial import FrozenTrial
+from onelip.bench.runs import RunSpec, dump_json
+from onelip.bench.runs.durations import parse_duration
+from onelip.bench.search.searcher import SearchConfig, best_trial, search
+from onelip.bench.terminal import plain_table
+from onelip.bench.training import TrainOptions
+from onelip.factories import search_working_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +54,6 @@ class SearchCommand:
 
     def run(self) -> int:
         """Search; 1 if no trial was successful."""
-        from onelip.bench.runs.durations import parse_duration
-        from onelip.bench.search.searcher import SearchConfig, best_trial, search
-        from onelip.bench.training import TrainOptions
-        from onelip.factories import search_working_folder
-
         search_working_folder()
         config = SearchConfig(
             base=self.spec,
@@ -74,15 +74,11 @@ class SearchCommand:
 
 
 def _say(trial: FrozenTrial) -> None:
-    import sys
-
     value = "" if trial.value is None else f", certified accuracy {100 * trial.value:.2f} %"
     print(f"trial {trial.number}: {trial.state.name.lower()}{value}", file=sys.stderr)
 
 
 def _print_json(study: optuna.Study, best: FrozenTrial | None) -> None:
-    from onelip.bench.runs import dump_json
-
     trials = [
         {"number": t.number, "state": t.state.name.lower(), "value": t.value, **t.params, **t.user_attrs}
         for t in study.get_trials(deepcopy=False)
@@ -91,13 +87,7 @@ def _print_json(study: optuna.Study, best: FrozenTrial | None) -> None:
 
 
 def _print_table(study: optuna.Study, best: FrozenTrial | None, folder: Path) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("trial", "learning rate", "weight decay", "certified %"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = plain_table((), ("trial", "learning rate", "weight decay", "certified %"))
     table.add_column("state", overflow="fold")
     for trial in study.get_trials(deepcopy=False):
         lr, decay = (trial.params.get(name) for name in ("lr", "weight_decay"))
@@ -116,4 +106,4 @@ def _print_table(study: optuna.Study, best: FrozenTrial | None, folder: Path) ->
         console.print("no trial was successful")
 
 
-COMMAND = CommandInfo("search", SearchCommand)
+COMMAND = SearchCommand

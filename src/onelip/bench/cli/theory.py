@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from onelip.bench.cli import CommandInfo
+from rich.console import Console
 
-if TYPE_CHECKING:
-    from onelip.bench.measurement import CountedCosts
-    from onelip.bench.measurement.complexity import LayerShape, TheoryRow
-
-    Rows = list[tuple[TheoryRow, CountedCosts | None]]
+from onelip.bench.cli.outcome_tables import short_number
+from onelip.bench.measurement.complexity import LayerShape, TheoryRow, pretty
+from onelip.bench.measurement.layer_costs import CountedCosts, CountedRow, counted_rows
+from onelip.bench.terminal import plain_table
+from onelip.layers.frequency_conv import FREQUENCY_SHARE, WHOLE_SHARE
+from onelip.linalg.fourier import LARGEST_WHOLE
 
 
 @dataclass(frozen=True)
@@ -48,29 +50,13 @@ class Theory:
 
     def run(self) -> int:
         """Print the table."""
-        from onelip.bench.measurement.complexity import LayerShape
-
         shape = LayerShape(self.b, self.s, self.c, self.k, self.t)
-        rows = _rows(shape, self.counted)
+        rows = counted_rows(shape, self.counted)
         _print_json(shape, rows) if self.json else _print_tables(shape, rows, self.counted)
         return 0
 
 
-def _rows(shape: LayerShape, counted: bool) -> Rows:
-    """Rows of the table, with the counted figures on the row that describes what onelip runs."""
-    from onelip.bench.measurement import count_layer_costs
-    from onelip.bench.measurement.complexity import costs_in_use, theory_table
-
-    rows: Rows = []
-    for row in theory_table():
-        in_use = counted and row == costs_in_use(row.method)
-        rows.append((row, count_layer_costs(row.method, shape) if in_use else None))
-    return rows
-
-
-def _print_json(shape: LayerShape, rows: Rows) -> None:
-    import json
-
+def _print_json(shape: LayerShape, rows: list[CountedRow]) -> None:
     entries: list[dict[str, Any]] = []
     for row, count in rows:
         entry: dict[str, Any] = {"method": row.method, "source": row.source}
@@ -79,21 +65,12 @@ def _print_json(shape: LayerShape, rows: Rows) -> None:
     print(json.dumps({"shape": asdict(shape), "rows": entries}, indent=2))
 
 
-def _print_tables(shape: LayerShape, rows: Rows, counted: bool) -> None:
-    from rich.console import Console
-
-    from onelip.bench.measurement.complexity import pretty
-    from onelip.bench.measurement.outcome_tables import simple_table
-    from onelip.layers.frequency_conv import FREQUENCY_SHARE, WHOLE_SHARE
-    from onelip.linalg.fourier import LARGEST_WHOLE
-
+def _print_tables(shape: LayerShape, rows: list[CountedRow], counted: bool) -> None:
     console = Console(highlight=False)
     costs = [(row.method, row.source, row.costs) for row, _ in rows]
     what = [(method, by, cost.input_operations, cost.parameter_operations) for method, by, cost in costs]
-    table = simple_table(("method", "by", "of the input", "of the parameters"), (), what, "What is computed")
-    for column in table.columns[2:]:
-        column.no_wrap = False
-    console.print(table)
+    parts = ("of the input", "of the parameters")
+    console.print(plain_table(("method", "by", *parts), (), what, title="What is computed", wrapped=parts))
     console.print(
         f"By frequency: where that takes less than {WHOLE_SHARE} of the products on images up to "
         f"{LARGEST_WHOLE} x {LARGEST_WHOLE}, {FREQUENCY_SHARE} on larger ones. Costs are of CONV.\n"
@@ -102,20 +79,18 @@ def _print_tables(shape: LayerShape, rows: Rows, counted: bool) -> None:
         names = (f"{part}_macs", f"{part}_memory")
         symbols = [(method, by, *(pretty(getattr(cost, name)) for name in names)) for method, by, cost in costs]
         title = f"{part.capitalize()} transformation"
-        console.print(simple_table(("method", "by", "MACs", "memory"), (), symbols, title))
+        console.print(plain_table(("method", "by", "MACs", "memory"), (), symbols, title=title))
     console.print("C = b s² c² k², M = b s² c, P = c² k²: products, input and kernel of a plain convolution.\n")
     console.print(f"For b={shape.b} s={shape.s} c={shape.c} k={shape.k} t={shape.t}:\n")
     for part in ("input", "parameter"):
         numbers = ("MACs", "counted", "memory", "counted") if counted else ("MACs", "memory")
         values = [_values(row, count, part, shape, counted) for row, count in rows]
-        console.print(simple_table(("method", "by"), numbers, values, f"{part.capitalize()} transformation"))
+        console.print(plain_table(("method", "by"), numbers, values, title=f"{part.capitalize()} transformation"))
     if any(count and count.by_frequency for _, count in rows):
         console.print("* counted by frequency: for this shape cheaper than the convolution of the formula.")
 
 
 def _values(row: TheoryRow, count: CountedCosts | None, part: str, shape: LayerShape, counted: bool) -> list[str]:
-    from onelip.bench.measurement.outcome_tables import short_number
-
     cells = [row.method, row.source]
     for name in (f"{part}_macs", f"{part}_memory"):
         cells.append(short_number(row.at(shape)[name]))
@@ -125,4 +100,4 @@ def _values(row: TheoryRow, count: CountedCosts | None, part: str, shape: LayerS
     return cells
 
 
-COMMAND = CommandInfo("theory", Theory)
+COMMAND = Theory

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from onelip.bench.cli import CommandInfo
-from onelip.bench.runs import RunSpec
+from rich.console import Console
+
+from onelip.bench.runs import RunRecord, RunSpec, RunStatus
+from onelip.bench.runs.durations import parse_duration
+from onelip.bench.terminal import plain_table
+from onelip.bench.training import TrainOptions, train
+from onelip.bench.training.distributed import is_first_process
+from onelip.bench.training.evaluation import evaluate_run
+from onelip.factories import search_working_folder
 from onelip.protocol import RADIUS_NUMERATORS
-
-if TYPE_CHECKING:
-    from onelip.bench.runs import RunRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +45,6 @@ class TrainCommand:
 
     def run(self) -> int:
         """Train; 1 if the run ended in any way but finished."""
-        from onelip.bench.runs import RunStatus
-        from onelip.bench.runs.durations import parse_duration
-        from onelip.bench.training import TrainOptions, train
-        from onelip.bench.training.distributed import is_first_process
-        from onelip.bench.training.evaluation import evaluate_run
-        from onelip.factories import search_working_folder
-
         search_working_folder()
         seconds = parse_duration(self.checkpoint_every)
         options = TrainOptions(device=self.device, checkpoint_seconds=seconds, progress=not self.quiet)
@@ -65,10 +61,6 @@ class TrainCommand:
 
 def print_result(record: RunRecord, folder: Path) -> None:
     """Status, folder and the metrics as a small table: one row per split."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     console = Console(markup=False, highlight=False, soft_wrap=True)
     console.print(f"{folder}: {record.status.value}" + (f": {record.reason}" if record.reason else ""))
     if record.reason:
@@ -78,10 +70,7 @@ def print_result(record: RunRecord, folder: Path) -> None:
         console.print(
             f"{metrics['steps']} steps, {metrics['epochs']:.2f} epochs, {metrics['train_seconds']:.1f} s of training"
         )
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("%")
-    for column in ("accuracy", *(f"{radius}/255" for radius in RADIUS_NUMERATORS)):
-        table.add_column(column, justify="right")
+    table = plain_table(("%",), ("accuracy", *(f"{radius}/255" for radius in RADIUS_NUMERATORS)))
     titles = {"validation": "validation, estimate", "proven_validation": "validation, proven", "test": "test, proven"}
     for prefix, title in titles.items():
         names = ["accuracy", *(f"certified_accuracy_{radius}" for radius in RADIUS_NUMERATORS)]
@@ -94,4 +83,4 @@ def print_result(record: RunRecord, folder: Path) -> None:
         console.print(f"proven bound of the Lipschitz constant: {metrics['test_lipschitz_bound']:.9g}")
 
 
-COMMAND = CommandInfo("train", TrainCommand)
+COMMAND = TrainCommand

@@ -76,6 +76,11 @@ def get_entry(name: str) -> Entry:
     return _ENTRIES[name]
 
 
+def is_embedded(name: str) -> bool:
+    """Whether a data set comes with the package."""
+    return not is_own(name) and get_entry(name).read is None
+
+
 def get_dataset(name: str) -> DatasetInfo:
     """The facts about a data set (image size, classes, means...) without reading it."""
     return own_info(name) if is_own(name) else get_entry(name).info

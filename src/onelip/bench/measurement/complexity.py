@@ -49,7 +49,6 @@ class TheoryRow:
     """Costs of one method, as published or as computed by onelip."""
 
     method: str
-    title: str
     source: Source
     costs: Complexity
 
@@ -62,9 +61,9 @@ def theory_table() -> list[TheoryRow]:
     """One row for each published algorithm, followed by onelip's own where it is another."""
     rows: list[TheoryRow] = []
     for method in list_methods():
-        rows.append(TheoryRow(method.key, method.title, "published", method.published))
+        rows.append(TheoryRow(method.key, "published", method.published))
         if method.ours is not None:
-            rows.append(TheoryRow(method.key, method.title, "onelip", method.ours))
+            rows.append(TheoryRow(method.key, "onelip", method.ours))
     return rows
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from onelip.bench.measurement.complexity import LayerShape
+from onelip.bench.measurement.complexity import LayerShape, TheoryRow, costs_in_use, theory_table
 from onelip.bench.measurement.live_tensors import LiveTensors
 from onelip.bench.measurement.macs import count_layer
 from onelip.bench.measurement.meta_tensors import without_memory
@@ -62,3 +62,14 @@ def count_layer_costs(method: str, shape: LayerShape, **options: object) -> Coun
         parameter_memory=parameters // _BYTES_PER_NUMBER,
         by_frequency=by_frequency,
     )
+
+
+CountedRow = tuple[TheoryRow, CountedCosts | None]
+
+
+def counted_rows(shape: LayerShape, counted: bool = True) -> list[CountedRow]:
+    """The paper's table, with counted figures beside the row that describes what onelip runs."""
+    return [
+        (row, count_layer_costs(row.method, shape) if counted and row == costs_in_use(row.method) else None)
+        for row in theory_table()
+    ]

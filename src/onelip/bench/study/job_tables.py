@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich import box
 from rich.table import Table
 
 from onelip.bench.measurement.memory_limits import GIB
@@ -18,11 +17,14 @@ from onelip.bench.study.measured import seconds_per_epoch
 from onelip.bench.study.search_job import SearchJob
 from onelip.bench.study.time_left import short_duration
 from onelip.bench.study.train_job import TrainJob
+from onelip.bench.terminal import plain_table
 
 
 def plan_table(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path) -> Table:
     """One row per job with its estimated time and memory; the trials of a search are one row with it."""
-    table = _table(("job", "method", "size", "data set"), ("k", "budget", "seed", "epochs", "time", "GiB"))
+    table = plain_table(
+        ("job", "method", "size", "data set"), ("k", "budget", "seed", "epochs", "time", "GiB"), padding=0
+    )
     for job in jobs:
         if job.kind == "trial":
             continue
@@ -59,7 +61,7 @@ def _epochs(job: Job, study: Path) -> str:
 
 def state_table(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path) -> Table:
     """One row per job: how it stands, where it was worked on last and how often."""
-    table = _table(("job", "state", "host", "engine"), ("attempts", "time"))
+    table = plain_table(("job", "state", "host", "engine"), ("attempts", "time"), padding=0)
     for job in jobs:
         state, attempts = states[job.name], read_attempts(job, study)
         table.add_row(
@@ -75,7 +77,9 @@ def state_table(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path
 
 def result_table(jobs: Sequence[Job], study: Path) -> Table:
     """One row per finished training, the best certified accuracy first."""
-    table = _table(("method", "size", "data set"), ("k", "budget", "seed", "epochs", "accuracy %", "certified %"))
+    table = plain_table(
+        ("method", "size", "data set"), ("k", "budget", "seed", "epochs", "accuracy %", "certified %"), padding=0
+    )
     rows: list[tuple[float, list[str]]] = []
     for job in jobs:
         if not isinstance(job, TrainJob) or job.recorded(study).status is not JobStatus.DONE:
@@ -91,13 +95,4 @@ def result_table(jobs: Sequence[Job], study: Path) -> Table:
         rows.append((certified, [*cells, f"{100 * certified:.1f}"]))
     for _, cells in sorted(rows, key=lambda row: -row[0]):
         table.add_row(*cells)
-    return table
-
-
-def _table(words: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    for title in words:
-        table.add_column(title, no_wrap=True)
-    for title in numbers:
-        table.add_column(title, justify="right", no_wrap=True)
     return table

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from onelip.bench.measurement.measurements import Outcome, Quantity
 from onelip.bench.measurement.memory_limits import GIB
 from onelip.bench.runs.durations import parse_duration
+from onelip.bench.terminal import plain_table
 from onelip.protocol import REFERENCE
 
 Metrics = dict[str, Any]
@@ -44,27 +43,13 @@ def print_outcomes(outcomes: Sequence[Outcome], runs_dir: Path, budget: str | No
         reference = next((o.metrics for o in group if o.measurement.network.method == REFERENCE and o.fits), None)
         rows = [[o.measurement.network.method, *_cells(o, reference, budget)] for o in group]
         title = f"ConvNet {size}, {dataset}, batch {group[0].measurement.batch_size}"
-        console.print(simple_table(("method",), (*_COLUMNS[quantity], *epochs), rows, title))
+        console.print(plain_table(("method",), (*_COLUMNS[quantity], *epochs), rows, title=title))
     console.print(_NOTES[quantity])
     old = sum(not outcome.is_new for outcome in outcomes)
     console.print(f"{len(outcomes)} records, {old} from an earlier run, in {runs_dir}")
     for outcome in outcomes:
         if outcome.failure:
             console.print(f"{outcome.measurement.network.method}: {outcome.failure} ({outcome.folder.name})")
-
-
-def simple_table(
-    words: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None
-) -> Table:
-    """A table with columns of words on the left and of numbers on the right."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in words:
-        table.add_column(name, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _cells(outcome: Outcome, reference: Metrics | None, budget: str | None) -> list[str]:
