@@ -1,18 +1,28 @@
 """A data set for tests of training: 8 x 8 images of 4 classes that a small network tells apart in seconds.
 
 As a script, the command `onelip` with this data set under the name "tiny": python tests/tiny_data.py train ...
+With TINY_KILL_AFTER=7 in the environment it kills itself after 7 steps of training; with TINY_TICK=0.05 the training
+time is that of a `ticking_clock`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from onelip.bench.data import Dataset, DatasetInfo, catalogue
 from onelip.bench.runs import NetworkSpec, RunSpec, specs
+from onelip.bench.runs.durations import TrainingClock
+from onelip.bench.training import loop
+from onelip.bench.training.trainer import Trainer
 
 INFO = DatasetInfo("tiny", "noisy patterns", 4, 8, 320, 100, (0.5, 0.5, 0.5), "crop-flip")
 
@@ -45,12 +55,30 @@ def run_spec(**values: Any) -> RunSpec:
     return RunSpec(network=network, **{name: value for name, value in values.items() if name not in names})
 
 
-if __name__ == "__main__":
-    import sys
+def ticking_clock(tick: float) -> Callable[..., TrainingClock]:
+    """In the place of `TrainingClock`: goes on by `tick` seconds whenever it is read, whatever the machine does."""
+    return functools.partial(TrainingClock, now=itertools.count(0, tick).__next__)
 
+
+def _kill_after(steps: int) -> None:
+    original, count = Trainer.step, itertools.count(1)
+
+    def step(self: Trainer, *args: Any) -> float:
+        if next(count) > steps:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, *args)
+
+    Trainer.step = step  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
     from onelip.bench.cli import main
     from onelip.bench.engines import engine_base
 
     install(setattr)
     engine_base.PROGRAM = (sys.executable, __file__)  # jobs of a study know the data set, too
+    if "TINY_KILL_AFTER" in os.environ:
+        _kill_after(int(os.environ["TINY_KILL_AFTER"]))
+    if "TINY_TICK" in os.environ:
+        loop.TrainingClock = ticking_clock(float(os.environ["TINY_TICK"]))  # type: ignore[misc]
     main()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -175,15 +175,13 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
     config = dataclasses.replace(config, base=dataclasses.replace(config.base, epochs=4))
     command = "search --method aol --width 4 --dataset tiny --batch-size 32 --epochs 4 --trials 2 --quiet"
     arguments = [*command.split(), "--checkpoint-every", "0.001s", "--studies-dir", str(tmp_path)]
-    process = subprocess.Popen([sys.executable, tiny_data.__file__, *arguments])
+    environment = os.environ | {"TINY_KILL_AFTER": "10"}
+    killed = subprocess.run([sys.executable, tiny_data.__file__, *arguments], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
     runs = tmp_path / config.name / "runs"
-    while not any(_steps_saved(folder) >= 10 for folder in runs.glob("*")):
-        assert process.poll() is None, "ended before it could be killed"
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert [_steps_saved(folder) for folder in runs.glob("*")] == [10]
     before = open_study(config, tmp_path).trials
-    assert before[-1].state.name == "RUNNING"
+    assert [trial.state.name for trial in before] == ["RUNNING"]
     study = search(config, tmp_path)
     assert [trial.state.name for trial in study.trials] == ["COMPLETE", "COMPLETE"]
     assert [trial.params for trial in study.trials][: len(before)] == [trial.params for trial in before]

@@ -19,11 +19,11 @@ from onelip.errors import InvalidInputError
 ARGUMENTS = "train --method cpl --width 4 --dataset tiny --batch-size 32 --lr 0.05 --device cpu --quiet --skip-test"
 
 
-def _torchrun(arguments: str, runs_dir: Path) -> None:
+def _torchrun(arguments: str, runs_dir: Path, **variables: str) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     command = [*launcher, tiny_data.__file__, *arguments.split(), "--runs-dir", str(runs_dir)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | variables
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -47,9 +47,10 @@ def test_same_losses_as_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_time_budget_ends_in_all_processes(tmp_path: Path) -> None:
-    _torchrun(f"{ARGUMENTS} --budget 2s", tmp_path)
+    _torchrun(f"{ARGUMENTS} --budget 2s", tmp_path, TINY_TICK="0.05")
     (run,) = load_records(tmp_path).runs
     assert run.status == "finished"
+    assert run.record.metrics["train_seconds"] == pytest.approx(2, abs=0.3)
     assert read_log(run.folder)[-1]["fraction"] == 1.0
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import signal
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_data
 import torch
-from tiny_data import run_spec
+from tiny_data import run_spec, ticking_clock
 from torch import Tensor, nn
 
-from onelip.bench.runs import RunSpec, RunStatus, read_record, run_name
-from onelip.bench.training import StopTraining, TrainOptions, bfloat16, estimate_scores, train
+from onelip.bench.runs import Run, RunSpec, RunStatus, read_record, run_name
+from onelip.bench.runs.durations import TrainingClock
+from onelip.bench.training import StopTraining, TrainOptions, bfloat16, estimate_scores, loop, train
 from onelip.bench.training.journal import Journal, read_log
 from onelip.bench.training.trainer import Trainer
 from onelip.checkpoints import load_model
@@ -172,28 +175,33 @@ def test_a_callback_can_end_a_run(tmp_path: Path) -> None:
     assert [fraction for fraction, _ in seen] == pytest.approx([9 / 35, 18 / 35])
 
 
-def test_a_time_budget_with_real_steps(tmp_path: Path) -> None:
+def test_a_time_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "TrainingClock", ticking_clock(0.05))
     record = train(tiny_config(epochs=None, budget="2s"), tmp_path)
-    # How closely is shown with a clock of its own in test_time_budget.py; a test machine may stall at any step.
-    assert record.metrics["train_seconds"] > 1.0
+    assert record.metrics["train_seconds"] == pytest.approx(2, abs=0.3)
     log = read_log(tmp_path / record.name)
     assert log[-1]["fraction"] == 1.0
     assert log[-1]["lr"] == pytest.approx(0.1 / 25e4)
 
 
 def test_evaluation_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
+    """Each step takes a second and each validation, checkpoint and pause between epochs a hundred."""
+    now = [0.0]
 
-    original = Trainer.validate
+    def lasting(seconds: float, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            now[0] += seconds
+            return original(*args, **options)
 
-    def slow(self: Trainer) -> Any:
-        time.sleep(0.5)
-        return original(self)
+        return call
 
-    monkeypatch.setattr(Trainer, "validate", slow)
-    record = train(tiny_config(epochs=3, width=4), tmp_path)
-    assert record.seconds > 1.5
-    assert record.metrics["train_seconds"] < record.seconds - 1.4
+    monkeypatch.setattr(loop, "TrainingClock", functools.partial(TrainingClock, now=lambda: now[0]))
+    monkeypatch.setattr(Trainer, "step", lasting(1, Trainer.step))
+    monkeypatch.setattr(Trainer, "validate", lasting(100, Trainer.validate))
+    monkeypatch.setattr(Run, "save_checkpoint", lasting(100, Run.save_checkpoint))
+    record = train(tiny_config(epochs=3, width=4), tmp_path, TrainOptions(checkpoint_seconds=0.0))
+    assert now[0] > 3 * 9 * 100
+    assert record.metrics["train_seconds"] == record.metrics["steps"] == 3 * 9
 
 
 @pytest.mark.parametrize("changes", [{"channels_last": True}, {"optimizer": "adamw", "lr": 0.01}], ids=str)

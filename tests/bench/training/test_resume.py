@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import pytest
 import safetensors.torch
 import tiny_data
 import torch
-from tiny_data import run_spec
+from tiny_data import run_spec, ticking_clock
 
 from onelip.atomic_files import WriteError
 from onelip.bench.cli import run as run_command
@@ -54,8 +52,6 @@ def _assert_same_weights(first: Path, second: Path) -> None:
 
 
 def _steps_saved(folder: Path) -> int:
-    if not (folder / "record.json").exists():
-        return 0
     checkpoint = load_checkpoint(folder)
     return 0 if checkpoint is None else checkpoint.meta["plan"]["steps"]
 
@@ -64,18 +60,12 @@ def test_killed_runs_end_with_the_same_weights(tmp_path: Path) -> None:
     config = run_spec(**CONFIG)
     uninterrupted = train(config, tmp_path / "whole")
     folder = _folder(tmp_path / "parts", config)
-    for kill_after in (7, 23):  # in the first and in the third epoch of 9 steps
-        process = subprocess.Popen(
-            [sys.executable, tiny_data.__file__, *COMMAND.split(), "--runs-dir", str(tmp_path / "parts")]
-        )
-        while _steps_saved(folder) < kill_after:
-            assert process.poll() is None, "ended before it could be killed"
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+    for steps, saved in ((7, 7), (16, 23)):  # in the first and in the third epoch of 9 steps
+        command = [sys.executable, tiny_data.__file__, *COMMAND.split(), "--runs-dir", str(tmp_path / "parts")]
+        killed = subprocess.run(command, env=os.environ | {"TINY_KILL_AFTER": str(steps)}, check=False)
+        assert killed.returncode == -signal.SIGKILL
         assert StoredRun(folder, read_record(folder)).status is RunStatus.INTERRUPTED
-    saved = _steps_saved(folder)
-    assert 23 <= saved < 36
+        assert _steps_saved(folder) == saved
     resumed = train(config, tmp_path / "parts")
     assert resumed.status is RunStatus.FINISHED
     _assert_same_weights(_folder(tmp_path / "whole", config), folder)
@@ -151,16 +141,14 @@ def test_a_finished_run_is_handed_over_with_its_network_and_data(tmp_path: Path)
 
 
 def test_time_already_used_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a clock that goes on by 50 ms whenever it is read, so that the speed of the machine does not matter."""
     config = run_spec(method="aol", width=4, dataset="tiny", batch_size=32, budget="3s")
     starts: list[float] = []
 
-    class Ticking(TrainingClock):
-        def __init__(self, used: float = 0.0, **options: Any) -> None:
-            starts.append(used)
-            super().__init__(used, now=itertools.count(0, 0.05).__next__, **options)
+    def clock(used: float = 0.0, **options: Any) -> TrainingClock:
+        starts.append(used)
+        return ticking_clock(0.05)(used, **options)
 
-    monkeypatch.setattr("onelip.bench.training.loop.TrainingClock", Ticking)
+    monkeypatch.setattr("onelip.bench.training.loop.TrainingClock", clock)
     _train_until(15, config, tmp_path)
     used = load_checkpoint(_folder(tmp_path, config)).meta["train_seconds"]  # type: ignore[union-attr]
     assert 0 < used < 3
