@@ -4,5 +4,5 @@ from __future__ import annotations
 
 SHIPPED = (
     *("aol", "bcop", "bjorck", "bro", "cayley", "cholesky", "cpl", "eco", "lot", "oni", "sandwich", "sll", "soc"),
-    *("spectral", "standard"),
+    *("spectral", "standard", "stiefel"),
 )

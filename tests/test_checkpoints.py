@@ -222,8 +222,8 @@ def test_factories_that_do_not_rebuild_the_model(tmp_path: Path) -> None:
     [
         (None, "not a network saved by this version of onelip"),
         ({"format": "onelip.ConvNet", "format_version": "2"}, "not a network saved by this version of onelip"),
-        (changed(version=1), "this onelip reads 'ConvNet' of version 3"),
-        (changed(format="GAN"), "this onelip reads 'ConvNet' of version 3"),
+        (changed(version=1), "this onelip reads ConvNet, network, factory of version 3"),
+        (changed(format="GAN"), "this onelip reads ConvNet, network, factory of version 3"),
         ({"onelip": "{"}, "not JSON"),
         ({"onelip": "[" * 100_000}, "not JSON"),
         ({"onelip": "[]"}, "not a JSON object"),

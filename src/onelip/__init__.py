@@ -6,7 +6,7 @@ the layers; it comes with the extra `bench`.
 
 from __future__ import annotations
 
-from onelip import layers, losses, models
+from onelip import layers, losses, models, optim
 from onelip.certification import (
     Normalise,
     Residual,
@@ -55,6 +55,7 @@ __all__ = [
     "load_model",
     "losses",
     "models",
+    "optim",
     "save_model",
 ]
 

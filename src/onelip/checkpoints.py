@@ -29,11 +29,11 @@ from torch import Tensor, nn
 from onelip.atomic_files import write_atomically
 from onelip.errors import InvalidInputError, one_line
 from onelip.factories import Factory, allowed_factory, build, factory_name, find_factory
-from onelip.models import ConvNet
+from onelip.models import NETWORKS, ConvNet, NamedNetwork
 from onelip.models.config import ConvNetConfig
 
 _VERSION = 3
-_FORMATS = ("ConvNet", "factory")
+_FORMATS = ("ConvNet", "network", "factory")
 _LARGEST = 2**20
 """No length in a configuration is nearly so large; building a network from one that is would take for ever."""
 
@@ -51,20 +51,26 @@ def save_model(
     whose parameters are not those of a new one: what is saved can be loaded.
 
     Args:
-        model: a `ConvNet`, or with `factory` any model.
+        model: a network of `onelip.models`, or with `factory` any model.
         path: the file.
         factory: function that builds such a model, or its name as "package.module:function".
         arguments: keyword arguments for the factory that JSON can hold; tuples arrive as lists.
     """
-    if factory is None:
-        if not isinstance(model, ConvNet):
-            raise InvalidInputError(
-                f"a {type(model).__name__} needs the function that rebuilds it: save_model(model, path, "
-                'factory="package.module:function", arguments={...}); only a ConvNet is saved without one'
-            )
-        header: dict[str, Any] = {"format": "ConvNet", "version": _VERSION, "config": asdict(model.config)}
+    header: dict[str, Any]
+    name = next((name for name, network in NETWORKS.items() if type(model) is network), None)
+    if factory is None and isinstance(model, ConvNet):
+        header = {"format": "ConvNet", "version": _VERSION, "config": asdict(model.config)}
         expected = _shapes(ConvNet.from_config(model.config, device="meta").state_dict())
         what = "the model's config"
+    elif factory is None and isinstance(model, NamedNetwork) and name is not None:
+        header = {"format": "network", "version": _VERSION, "network": name, "arguments": _plain(model.arguments)}
+        expected = _shapes(_named_network(header).state_dict())
+        what = "the model's arguments"
+    elif factory is None:
+        raise InvalidInputError(
+            f"a {type(model).__name__} needs the function that rebuilds it: save_model(model, path, "
+            'factory="package.module:function", arguments={...}); only networks of onelip.models are saved without one'
+        )
     else:
         plain = _plain(arguments or {})
         header = {"format": "factory", "version": _VERSION, "factory": factory_name(factory), "arguments": plain}
@@ -85,7 +91,7 @@ def save_model(
 
 
 @overload
-def load_model(path: str | os.PathLike[str], *, sha256: str | None = None) -> ConvNet: ...
+def load_model(path: str | os.PathLike[str], *, sha256: str | None = None) -> ConvNet | NamedNetwork: ...
 
 
 @overload
@@ -126,7 +132,10 @@ def load_model(
         tensors = safetensors.torch.load(content)
         _refuse_non_finite(tensors, "the file")
         if described["format"] == "ConvNet":
-            return _load_convnet(_config(described), tensors)
+            config = _config(described)
+            return _filled(ConvNet.from_config(config, device="meta"), tensors, str(config))
+        if described["format"] == "network":
+            return _filled(_named_network(described), tensors, str(described["arguments"]))
         return _load_built(described, tensors, factory, allow)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from error
@@ -134,11 +143,21 @@ def load_model(
         raise InvalidInputError(f"{path}: damaged or not a safetensors file ({one_line(error):.200})") from error
 
 
-def _load_convnet(config: ConvNetConfig, tensors: dict[str, Tensor]) -> ConvNet:
-    # Built without memory and without drawing random numbers: every value comes from the file.
-    model = ConvNet.from_config(config, device="meta")
+def _named_network(described: dict[str, Any]) -> NamedNetwork:
+    """One of onelip's own networks, built without memory and without drawing random numbers."""
+    network, arguments = NETWORKS.get(str(described.get("network"))), described.get("arguments")
+    if network is None or not isinstance(arguments, dict):
+        raise InvalidInputError(f"its header needs arguments and the name of a network, one of {', '.join(NETWORKS)}")
+    unknown = set(arguments) & {"device", "dtype"}
+    if unknown:
+        raise InvalidInputError(f"arguments in its header may not have {', '.join(sorted(unknown))}")
+    return network(**arguments, device="meta")
+
+
+def _filled(model: nn.Module, tensors: dict[str, Tensor], what: str) -> nn.Module:
+    """The network with every value from the file."""
     if _shapes(tensors) != _shapes(model.state_dict()):
-        raise InvalidInputError(f"the tensors are not those of the network in its header ({config})")
+        raise InvalidInputError(f"the tensors are not those of the network in its header ({what:.300})")
     model.load_state_dict(tensors, assign=True)
     return model
 
@@ -204,7 +223,7 @@ def _described(content: bytes) -> dict[str, Any]:
     if described.get("format") not in _FORMATS or described.get("version") != _VERSION:
         raise InvalidInputError(
             f"a {described.get('format')!r:.40} of version {described.get('version')!r:.40}, "
-            f"this onelip reads 'ConvNet' of version {_VERSION} and 'factory' of version {_VERSION}"
+            f"this onelip reads {', '.join(_FORMATS)} of version {_VERSION}"
         )
     return described
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from onelip.layers.soc import SOCConv2d, SOCLinear
     from onelip.layers.spectral import SpectralConv2d, SpectralLinear
     from onelip.layers.standard import StandardConv2d, StandardLinear
+    from onelip.layers.stiefel import StiefelConv2d, StiefelLinear
 
     # Made at run time, from the convolutions; they take the further arguments of those too.
     AOLConv1d = LipschitzConv1d
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
     SpectralConvTranspose2d = LipschitzConvTranspose2d
     StandardConv1d = LipschitzConv1d
     StandardConvTranspose2d = LipschitzConvTranspose2d
+    StiefelConv1d = LipschitzConv1d
+    StiefelConvTranspose2d = LipschitzConvTranspose2d
 
 
 def _find_methods() -> dict[str, MethodInfo]:
@@ -208,6 +211,10 @@ __all__ = [
     "StandardConv2d",
     "StandardConvTranspose2d",
     "StandardLinear",
+    "StiefelConv1d",
+    "StiefelConv2d",
+    "StiefelConvTranspose2d",
+    "StiefelLinear",
     "UnitRowsLinear",
     "ZeroChannelPad",
     "ZeroSpatialPad",

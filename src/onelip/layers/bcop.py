@@ -53,6 +53,8 @@ class BCOPConv2d(KernelConv2d):
 
     initialisations = PUBLISHED_INITIALISATIONS
 
+    orthonormal = staticmethod(polar_factor)
+
     factors: nn.Parameter | None
 
     @property
@@ -108,9 +110,9 @@ class BCOPConv2d(KernelConv2d):
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """Orthogonalise, then multiply out."""
-        matrix = polar_factor(tensors["weight"])[..., None, None, :, :]
+        matrix = self.orthonormal(tensors["weight"])[..., None, None, :, :]
         if "factors" in tensors:
-            blocks = projection_kernel(polar_factor(tensors["factors"]), self.kernel_size)
+            blocks = projection_kernel(self.orthonormal(tensors["factors"]), self.kernel_size)
             matrix = blocks @ matrix if self.core_out < self.core_in else matrix @ blocks
             return Kernel(self.core_taps(matrix.movedim((-4, -3), (-2, -1))), self.padding_mode)
         rows, columns = self.core_kernel[0] // 2, self.core_kernel[1] // 2
@@ -123,6 +125,8 @@ class BCOPLinear(MatrixLinear):
 
     initialisations = PUBLISHED_INITIALISATIONS
 
+    orthonormal = staticmethod(polar_factor)
+
     def start_as_published(self) -> None:
         """A random orthogonal matrix, and torch's default for the bias."""
         nn.init.orthogonal_(self.weight)
@@ -132,7 +136,7 @@ class BCOPLinear(MatrixLinear):
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Polar factor."""
-        return Matrix(polar_factor(tensors["weight"]))
+        return Matrix(self.orthonormal(tensors["weight"]))
 
 
 METHOD = MethodInfo(

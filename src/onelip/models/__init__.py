@@ -2,12 +2,20 @@
 
 ConvNet("aol", "XS", num_classes=10)          # the network of the comparison paper, with AOL layers
 create("tiny-imagenet-m-lot")                 # by name
+FastNet(width=64)                             # onelip's own, for minutes on a CPU
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from onelip.models.config import ACTIVATIONS, ConvNetConfig
 from onelip.models.convnet import ConvNet, create
+from onelip.models.fastnet import FastNet
+from onelip.models.named_network import NamedNetwork
 from onelip.protocol import WIDTHS
 
-__all__ = ["ACTIVATIONS", "WIDTHS", "ConvNet", "ConvNetConfig", "create"]
+NETWORKS: dict[str, type[Any]] = {"fastnet": FastNet}
+"""`NamedNetwork` classes by the name that `--model` and files of weights know them by; the paper's is "convnet"."""
+
+__all__ = ["ACTIVATIONS", "NETWORKS", "WIDTHS", "ConvNet", "ConvNetConfig", "FastNet", "NamedNetwork", "create"]

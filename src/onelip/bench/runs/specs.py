@@ -7,6 +7,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from torch import nn
+
 from onelip.bench.published import published_rates
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.runs.durations import format_duration, parse_duration
@@ -14,6 +16,7 @@ from onelip.bench.runs.recipes import PAPER_FROM_SECONDS, RECIPES, Recipe
 from onelip.errors import InvalidInputError
 from onelip.factories import is_factory_name
 from onelip.layers import MethodInfo, get_method
+from onelip.models import NETWORKS, ConvNet
 from onelip.models.config import ConvNetConfig
 from onelip.protocol import DATA_SETS, REFERENCE, SIZES, AugmentationName, DatasetInfo
 
@@ -54,8 +57,8 @@ class NetworkSpec:
     init: str = "auto"
     """Starting values of the layers; auto is each method's own choice."""
     model: str = "convnet"
-    """Architecture: convnet is the comparison paper's; or module:function, your function of num_classes and input_shape
-    that returns a model."""
+    """Architecture: convnet is the comparison paper's; fastnet, ... are those of `onelip.models`; or module:function,
+    your function of num_classes and input_shape that returns a model."""
 
     def __post_init__(self) -> None:
         if self.is_factory:
@@ -65,6 +68,9 @@ class NetworkSpec:
                 )
             object.__setattr__(self, "method", OWN_MODEL)
             return
+        if self.model in NETWORKS:
+            self._refuse_options_of_convnet()
+            object.__setattr__(self, "method", self.method or NETWORKS[self.model].method)
         if not self.method:
             raise InvalidInputError(
                 "give a --method, see `onelip methods`, or a --model of your own as module:function"
@@ -77,6 +83,12 @@ class NetworkSpec:
                 raise InvalidInputError(f"there is no size {self.size!r}, use one of {', '.join(SIZES)}")
             object.__setattr__(self, "size", size)
 
+    def _refuse_options_of_convnet(self) -> None:
+        for name, usual in (("kernel_size", 3), ("activation", "maxmin"), ("init", "auto")):
+            if getattr(self, name) != usual:
+                option = name.replace("_", "-")
+                raise InvalidInputError(f"--{option} belongs to convnet; {self.model} has {usual}")
+
     @property
     def is_factory(self) -> bool:
         """Whether the model is a user's own, named as module:function."""
@@ -86,6 +98,19 @@ class NetworkSpec:
     def factory_arguments(self) -> dict[str, Any]:
         """What a user's function is called with."""
         return {"num_classes": self.data.num_classes, "input_shape": list(self.data.shape)}
+
+    @property
+    def network_arguments(self) -> dict[str, Any]:
+        """What the class of a network of `onelip.models.NETWORKS` is called with."""
+        width = NETWORKS[self.model].widths[self.size] if self.size is not None else self.width
+        padding = {} if self.padding_mode == "auto" else {"padding_mode": self.padding_mode}
+        return {
+            "method": self.method,
+            "width": width,
+            "num_classes": self.data.num_classes,
+            "input_shape": self.data.shape,
+            **padding,
+        }
 
     @property
     def size_name(self) -> str:
@@ -119,7 +144,8 @@ class NetworkSpec:
     def configured(self, setting: str) -> ConvNetConfig:
         """The same in a setting; the reference has the limits of the network with plain convolutions."""
         if self.model != "convnet":
-            raise InvalidInputError(f"{self.model!r} is not a ConvNet; known here: convnet")
+            known = ", ".join(("convnet", *NETWORKS))
+            raise InvalidInputError(f"{self.model!r} is not a ConvNet; known here: {known}")
         data = self.data
         return ConvNetConfig(
             method="standard" if self.method == REFERENCE else self.method,
@@ -213,7 +239,8 @@ class RunSpec:
                 raise InvalidInputError(f"{self.network.model} has no published setting, use --setting own")
             rates = OWN_MODEL_RATES[self.recipe]
         else:
-            _ = self.network_config  # refuses what no network can be built from
+            # refuses what no network can be built from
+            _ = self.new_network("meta") if self.network.model in NETWORKS else self.network_config
             rates = self._rates(method)
         defaults = asdict(RECIPES[self.recipe]) | rates
         defaults["augmentation"] = self.network.data.augmentation
@@ -257,6 +284,12 @@ class RunSpec:
     def network_config(self) -> ConvNetConfig:
         """What the network is built from, in the setting of this run."""
         return self.network.configured("published" if self.setting == "published" else "own")
+
+    def new_network(self, device: str | None = None) -> nn.Module:
+        """One of onelip's networks in the setting of this run, with fresh parameters."""
+        if self.network.model in NETWORKS:
+            return NETWORKS[self.network.model](**self.network.network_arguments, device=device)
+        return ConvNet.from_config(self.network_config, device=device)
 
     @property
     def settings(self) -> Settings:

@@ -23,7 +23,7 @@ from onelip.errors import UnknownLipschitzConstant
 from onelip.factories import build, find_factory
 from onelip.layers import get_method
 from onelip.losses import OffsetCrossEntropy
-from onelip.models import ConvNet
+from onelip.optim import retract
 
 
 class StopTraining(Exception):  # noqa: N818 - a request, not an error
@@ -82,6 +82,7 @@ class Trainer:
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
+        retract(self.model)
         self._update_average()
         self.loss_sum += self.ranks.mean(loss.detach())
         self.loss_steps += 1
@@ -166,4 +167,4 @@ def _new_model(config: RunSpec) -> nn.Module:
         torch.manual_seed(generator_for(config.seed, "model").initial_seed())
         if config.network.is_factory:
             return build(find_factory(config.network.model), config.network.factory_arguments)
-        return ConvNet.from_config(config.network_config)
+        return config.new_network()

@@ -1,0 +1,72 @@
+"""What the networks after the paper's ConvNet share: they are rebuilt from plain arguments, and train stacked."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from onelip.errors import InvalidInputError
+from onelip.layers.base import LipschitzLayer
+from onelip.layers.stacking import stacked_transforms
+from onelip.linalg.fourier import Size
+
+
+class NamedNetwork(nn.Sequential):
+    """Modules in a row that know the arguments they were built from, all of them plain values.
+
+    Layers that are alike are transformed together in training, for which `sizes` has the height and width of each
+    layer's input by the layer's name. A subclass passes its arguments on, so that `type(net)(**net.arguments)` is a new
+    network of the same kind: that is how networks are saved and loaded.
+    """
+
+    widths: ClassVar[Mapping[str, int]]
+    """Width by size, XS to L."""
+
+    method: ClassVar[str]
+    """The method it is made for."""
+
+    def __init__(
+        self,
+        modules: OrderedDict[str, nn.Module],
+        sizes: Mapping[str, Size | None],
+        arguments: Mapping[str, Any],
+    ) -> None:
+        super().__init__(modules)
+        self.sizes, self.arguments = dict(sizes), dict(arguments)
+        self.input_shape: tuple[int, int, int] = arguments["input_shape"]
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Scores."""
+        if not self.training or torch.compiler.is_compiling():
+            return super().forward(input)
+        layers = [(cast(LipschitzLayer, self.get_submodule(name)), size) for name, size in self.sizes.items()]
+        with stacked_transforms(layers):
+            return super().forward(input)
+
+    def __getitem__(self, index: Any) -> Any:
+        # A slice is no longer the network of `arguments`, so it is a plain sequence of modules.
+        chosen = list(self.named_children())[index] if isinstance(index, slice) else None
+        return super().__getitem__(index) if chosen is None else nn.Sequential(OrderedDict(chosen))
+
+
+def checked_shape(name: str, input_shape: Any, multiple: int) -> tuple[int, int, int]:
+    """Channels, height and width as integers; sides must be multiples of `multiple`."""
+    shape = tuple(input_shape)
+    if len(shape) != 3 or any(type(number) is not int or number < 1 for number in shape):
+        raise InvalidInputError(f"{name}: input_shape={input_shape!r} must be channels, height and width")
+    if shape[1] % multiple or shape[2] % multiple:
+        raise InvalidInputError(
+            f"{name}: images of {shape[1]} x {shape[2]} are not supported, their sides must be multiples of {multiple}"
+        )
+    return shape
+
+
+def check_counts(name: str, **numbers: Any) -> None:
+    """Positive integers."""
+    for key, value in numbers.items():
+        if type(value) is not int or not 1 <= value <= 2**20:
+            raise InvalidInputError(f"{name}: {key}={value!r} must be a positive integer")
