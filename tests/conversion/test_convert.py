@@ -11,9 +11,8 @@ from torch.nn import functional as F
 
 from onelip import certify, lipschitz_bound
 from onelip.conversion import convert
-from onelip.conversion.starts import unshuffled_kernel
 from onelip.errors import InvalidInputError
-from onelip.layers import AOLConv2d, ConvexSum, MaxMin
+from onelip.layers import AOLConv2d, ConvexSum, LipschitzConv2d, MaxMin
 
 
 def moved(model: nn.Module) -> nn.Module:
@@ -79,13 +78,16 @@ def test_every_change_is_listed_once_and_printed() -> None:
     assert len(str(conversion).splitlines()) == len(conversion.changes) + 1
 
 
-@pytest.mark.parametrize(("side", "stride"), [(1, 2), (3, 1), (3, 2), (5, 2), (3, 3), (7, 2)])
-def test_a_strided_convolution_is_one_of_stride_1_on_unshuffled_pixels(side: int, stride: int) -> None:
-    x, kernel = torch.randn(2, 3, 4 * stride, 4 * stride).double(), torch.randn(5, 3, side, side).double()
-    expected = F.conv2d(x, kernel, stride=stride, padding=side // 2)
-    core = unshuffled_kernel(kernel, (stride, stride))
-    found = F.conv2d(F.pixel_unshuffle(x, stride), core, padding=side // 2)
-    assert torch.allclose(found, expected)
+def test_the_shortcut_of_a_resnet_reads_all_pixels_where_its_method_is_orthogonal() -> None:
+    plain = nn.Sequential(nn.Conv2d(2, 4, 1, stride=2, bias=False))
+    for method, kernel in (("bcop", (2, 2)), ("aol", (1, 1))):
+        converted = convert(plain, method)
+        layer = converted.get_submodule("0")
+        assert isinstance(layer, LipschitzConv2d)
+        assert layer.kernel_size == kernel
+        for size in ((6, 6), (7, 5)):
+            assert converted(torch.randn(1, 2, *size)).shape == plain(torch.randn(1, 2, *size)).shape
+    assert "reads all pixels" in convert(plain, "bcop").conversion.changes[0].note
 
 
 @pytest.mark.parametrize("method", ["aol", "bcop", "cpl"])

@@ -19,8 +19,10 @@ from layer_contract import assert_close, check_bound, check_fusing, perturb
 from torch import Tensor, nn
 
 from onelip import lipschitz_bound
-from onelip.conversion.starts import unshuffled_kernel
+from onelip.errors import InvalidInputError
 from onelip.layers import StandardConv2d, create_conv, create_conv1d, create_conv_transpose, list_methods
+from onelip.layers.spatial import KernelConv2d
+from onelip.layers.transformed import Grouped, Kernel
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SIZE = (7, 10)
@@ -56,7 +58,7 @@ def test_the_baseline_is_the_convolution_of_torch(data: st.DataObject) -> None:
     weight = torch.randn(4, 4 // groups, *kernel, dtype=torch.float64)
     x = torch.randn(2, 4, *size, dtype=torch.float64)
     with torch.no_grad():
-        layer.weight.copy_(unshuffled_kernel(weight, stride).reshape(layer.weight.shape))
+        layer.weight.copy_(weight.reshape(layer.weight.shape))
     assert_close(layer(x), torch_convolution(x, weight, options), 1e-12)
 
 
@@ -87,7 +89,7 @@ def test_the_transposed_baseline_is_that_of_torch(data: st.DataObject) -> None:
         nn.ConvTranspose2d(4, 4, kernel, **options),
     )
     with torch.no_grad():
-        taps = unshuffled_kernel(plain.weight, stride).unflatten(0, (groups, -1)).transpose(1, 2)
+        taps = plain.weight.unflatten(0, (groups, -1)).transpose(1, 2)
         layer.weight.copy_(taps.reshape(layer.weight.shape))
     x = torch.randn(2, 4, 5, 6, dtype=torch.float64)
     assert_close(layer(x), plain(x), 1e-12)
@@ -172,6 +174,64 @@ def test_orthogonal_methods_stay_orthogonal(key: str, options: dict[str, Any]) -
     layer = create_conv(key, 4, 16 if "stride" in options else 4, **options, dtype=torch.float64)
     perturb(layer)
     assert distance_from_isometry(jacobian(layer.eval(), torch.randn(4, 6, 8, dtype=torch.float64))) <= 1e-9
+
+
+STRIDES = [
+    (4, 8, 3, 2),  # more pixels than outputs
+    (2, 8, 3, 2),  # as many
+    (2, 24, 3, 2),  # fewer: the projections act on more channels than there are inputs
+    (3, 5, 4, (2, 1)),
+    (4, 4, 1, 2),  # skips pixels, has orthonormal rows
+    (2, 8, (5, 2), 2),
+]
+
+
+@pytest.mark.parametrize("transpose", [False, True], ids=["plain", "transposed"])
+@pytest.mark.parametrize(("inputs", "outputs", "kernel", "stride"), STRIDES)
+@pytest.mark.parametrize("key", ["bcop", "bro", "cayley", "lot", "soc"])
+def test_strides_of_orthogonal_methods(
+    key: str, inputs: int, outputs: int, kernel: Any, stride: Any, transpose: bool
+) -> None:
+    """All min(inputs, outputs) singular values are 1, wherever an operator with torch's taps can have that."""
+    create, channels = (create_conv_transpose, (outputs, inputs)) if transpose else (create_conv, (inputs, outputs))
+    layer = create(key, *channels, kernel, stride=stride, dtype=torch.float64)
+    perturb(layer)
+    size = (3, 2) if transpose else (6, 4)
+    matrix = jacobian(layer.eval(), torch.randn(channels[0], *size, dtype=torch.float64))
+    assert distance_from_isometry(matrix if matrix.shape[0] >= matrix.shape[1] else matrix.mT) <= 1e-9
+
+
+@pytest.mark.parametrize("key", ["bcop", "eco", "lot"])
+def test_where_no_strided_operator_is_orthogonal(key: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"4 to 5 channels .* is orthogonal, because it skips pixels"):
+        create_conv(key, 4, 5, 1, stride=2)
+    with pytest.raises(InvalidInputError, match="use a kernel_size of at least the stride"):
+        create_conv_transpose(key, 5, 2, (1, 2), stride=2)
+
+
+@pytest.mark.parametrize("options", [{}, {"groups": 2}, {"padding_mode": "zeros", "padding": 1}], ids=str)
+@pytest.mark.parametrize("kernel", [(3, 3), (4, 1)], ids=str)
+@pytest.mark.parametrize("key", [m.key for m in list_methods() if issubclass(m.conv, KernelConv2d)])
+def test_a_kernel_is_applied_with_its_stride(key: str, kernel: tuple[int, int], options: dict[str, Any]) -> None:
+    """By torch's convolution, to the same effect as unshuffled pixels: no tap beyond the kernel's own is lost."""
+    layer = create_conv(key, 4, 6, kernel, stride=2, **options, dtype=torch.float64)
+    perturb(layer)
+    x = torch.randn(2, 4, 7, 8, dtype=torch.float64)
+    operator, geometry = layer.transform((7, 8)), layer.geometry
+    assert isinstance(operator, Grouped if "groups" in options else Kernel)
+    unshuffled = geometry.write(operator.apply(geometry.read(x), layer.bias), (7, 8))
+    assert_close(layer(x), unshuffled, 1e-12)
+    taps = layer.surroundings._strided_taps(operator, 4)
+    assert taps is not None
+    assert taps.shape == (6, 4 // layer.groups, *kernel)
+
+
+def test_a_strided_layer_has_no_more_parameters_than_that_of_torch() -> None:
+    for method in list_methods():
+        if not method.conv.square and method.conv.has_torch_taps:
+            layer, plain = method.conv(8, 32, 4, stride=2), nn.Conv2d(8, 32, 4, stride=2)
+            count, needed = (sum(p.numel() for p in module.parameters()) for module in (layer, plain))
+            assert count <= 1.01 * needed, method.key
 
 
 @pytest.mark.parametrize("key", ["aol", "cpl", "lot"])

@@ -64,15 +64,18 @@ def _factory(module: nn.Module) -> dict[str, Any]:
 
 
 def _conv(conv: nn.Conv2d, options: Options) -> Replacement:
-    allowed = get_method(options.method).conv.padding_modes
-    mode = conv.padding_mode if conv.padding_mode in allowed else allowed[0]
+    method = get_method(options.method).conv
+    mode = conv.padding_mode if conv.padding_mode in method.padding_modes else method.padding_modes[0]
+    # The shortcut of a ResNet, 1 x 1 every second pixel, skips pixels: twice as many channels cannot be orthogonal.
+    shortcut = conv.kernel_size == (1, 1) and conv.padding == (0, 0) and conv.stride != (1, 1)
+    widened = shortcut and method.orthogonal_by_rank
     layer = create_conv(
         options.method,
         conv.in_channels,
         conv.out_channels,
-        conv.kernel_size,
+        conv.stride if widened else conv.kernel_size,
         stride=conv.stride,
-        padding=conv.padding,
+        padding="same" if widened else conv.padding,
         dilation=conv.dilation,
         groups=conv.groups,
         bias=conv.bias is not None,
@@ -80,6 +83,7 @@ def _conv(conv: nn.Conv2d, options: Options) -> Replacement:
         **_factory(conv),
     )
     notes = [] if mode == conv.padding_mode else [f"{mode} padding in place of {conv.padding_mode}"]
+    notes += ["reads all pixels of its stride"] if widened else []
     return layer, "; ".join([*notes, start_from(layer, conv, options.keep_weights)])
 
 

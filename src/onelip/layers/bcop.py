@@ -6,10 +6,16 @@ k x k convolution. Each P = R R^T has half rank, R with c x c/2 orthonormal colu
 parameters. Where R is only nearly orthonormal, its norm is below 1, P has eigenvalues p in [0, 1], and
 |p + (1 - p) z| <= 1: the layer stays 1-Lipschitz. For in != out, H has orthonormal rows or columns, and the
 projections act on the side with fewer channels.
+
+A stride s is that of AOC (Boissin et al., 2025; arXiv 2501.07930): H maps patches of s x s pixels, which do not
+overlap, and behind k - s projections along each axis the whole has k x k taps. The max(in, out // s^2) channels
+between come from the input by another orthogonal matrix where there are more of them. A transposed convolution is the
+adjoint.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,16 +37,20 @@ def axes_of_factors(kernel_size: Size) -> list[int]:
     return [axis for _, axis in sorted(turns)]
 
 
-def projection_kernel(factors: Tensor, kernel_size: Size) -> Tensor:
-    """Block product of [P, I - P], vertical and horizontal ones: (..., kh + kw - 2, c, c/2) to (..., kh, kw, c, c).
+def projection_kernel(factors: Tensor, sides: Size) -> Tensor:
+    """Block product of [P, I - P], vertical and horizontal ones: (..., kh + kw - 2, c, c/2) to (..., kh, kw, c, c)."""
+    channels = factors.shape[-2]
+    identity = torch.eye(channels, dtype=factors.dtype, device=factors.device)
+    return behind_projections(identity.expand(*factors.shape[:-3], 1, 1, channels, channels), factors, sides)
+
+
+def behind_projections(kernel: Tensor, factors: Tensor, sides: Size) -> Tensor:
+    """A kernel (..., h, w, out, c) times the projections of a kh x kw kernel: (..., h + kh - 1, w + kw - 1, out, c).
 
     One product per factor: X (I - P) = X - X P.
     """
     projections = factors @ factors.mT
-    channels = factors.shape[-2]
-    identity = torch.eye(channels, dtype=factors.dtype, device=factors.device)
-    kernel = identity.expand(*factors.shape[:-3], 1, 1, channels, channels)
-    for index, axis in enumerate(axes_of_factors(kernel_size)):
+    for index, axis in enumerate(axes_of_factors(sides)):
         first = kernel @ projections[..., index, None, None, :, :]
         grow = (0, 0, 0, 0, 0, 0, 0, 1) if axis == 0 else (0, 0, 0, 0, 0, 1)
         shift = (0, 0, 0, 0, 0, 0, 1, 0) if axis == 0 else (0, 0, 0, 0, 1, 0)
@@ -54,25 +64,54 @@ class BCOPConv2d(KernelConv2d):
     initialisations = PUBLISHED_INITIALISATIONS
 
     orthonormal = staticmethod(polar_factor)
+    orthogonal_by_rank = True
 
     factors: nn.Parameter | None
+    entrance: nn.Parameter | None
+
+    @property
+    def patch(self) -> Size:
+        """Pixels that H maps to one output: those of the stride that the kernel reads, one without a stride."""
+        return min(self.kernel_size[0], self.stride[0]), min(self.kernel_size[1], self.stride[1])
+
+    @property
+    def projection_sides(self) -> Size:
+        """Sides of the kernel that is the product of all projections."""
+        return self.kernel_size[0] - self.patch[0] + 1, self.kernel_size[1] - self.patch[1] + 1
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Channels on the side of the pixels and of the patches: inputs and outputs, if transposed the other way."""
+        ends = self.in_channels // self.groups, self.out_channels // self.groups
+        return (ends[1], ends[0]) if self.geometry.transposed and self.stride != (1, 1) else ends
+
+    @property
+    def middle(self) -> int:
+        """Channels that the projections act on."""
+        inputs, outputs = self.ends
+        return min(inputs, outputs) if self.stride == (1, 1) else max(inputs, outputs // math.prod(self.patch))
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
         """The matrix H."""
-        return self.core_out, self.core_in
+        inputs, outputs = self.ends
+        return outputs, inputs if self.stride == (1, 1) else self.middle * math.prod(self.patch)
 
     def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
-        """H, the factors R of the projections (none for 1 x 1 kernels), and the bias."""
+        """H, the factors R of the projections (none for 1 x 1 kernels), the matrix in front of them, and the bias."""
         super().create_parameters(bias, factory)
-        channels = min(self.core_in, self.core_out)
-        shape = sum(self.kernel_size) - 2, channels, channels // 2
+        shape = sum(self.projection_sides) - 2, self.middle, self.middle // 2
         empty = shape[0] == 0 or shape[2] == 0
         self.register_parameter("factors", None if empty else nn.Parameter(torch.empty(shape, **factory)))
+        widens = self.stride != (1, 1) and self.middle > self.ends[0]
+        shape = self.middle, self.ends[0]
+        self.register_parameter("entrance", nn.Parameter(torch.empty(shape, **factory)) if widens else None)
 
     def start(self) -> None:
         """Draw all matrices as `init` says."""
         super().start()
+        if self.entrance is not None:
+            nn.init.orthogonal_(self.entrance)
         if self.factors is None or self.init == "published":
             return
         name = self.default_init() if self.init == "auto" else self.init
@@ -103,13 +142,15 @@ class BCOPConv2d(KernelConv2d):
         """
         whole = factors.new_empty(factors.shape[1], factors.shape[1])
         nn.init.orthogonal_(whole)
-        rank, axes = factors.shape[2], axes_of_factors(self.kernel_size)
+        rank, axes = factors.shape[2], axes_of_factors(self.projection_sides)
         for index, axis in enumerate(axes):
             earlier = axes[:index].count(axis)
             factors[index] = whole[:, :rank] if earlier < axes.count(axis) / 2 else whole[:, -rank:]
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """Orthogonalise, then multiply out."""
+        if self.stride != (1, 1):
+            return Kernel(self.core_taps(self._strided_kernel(tensors)), self.padding_mode)
         matrix = self.orthonormal(tensors["weight"])[..., None, None, :, :]
         if "factors" in tensors:
             blocks = projection_kernel(self.orthonormal(tensors["factors"]), self.kernel_size)
@@ -118,6 +159,19 @@ class BCOPConv2d(KernelConv2d):
         rows, columns = self.core_kernel[0] // 2, self.core_kernel[1] // 2
         kernel = F.pad(matrix.movedim((-4, -3), (-2, -1)), (columns, columns, rows, rows))
         return Kernel(kernel, self.padding_mode)
+
+    def _strided_kernel(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """H on patches, behind the projections: (..., out, in, kh, kw)."""
+        patches = self.orthonormal(tensors["weight"]).unflatten(-1, (self.middle, *self.patch))
+        kernel = patches.movedim((-2, -1), (-4, -3))
+        if "factors" in tensors:
+            kernel = behind_projections(kernel, self.orthonormal(tensors["factors"]), self.projection_sides)
+        if "entrance" in tensors:
+            kernel = kernel @ self.orthonormal(tensors["entrance"])[..., None, None, :, :]
+        kernel = kernel.movedim((-4, -3), (-2, -1))
+        rows, columns = (k - n for k, n in zip(self.kernel_size, kernel.shape[-2:], strict=True))
+        kernel = F.pad(kernel, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
+        return kernel.transpose(-4, -3) if self.geometry.transposed else kernel
 
 
 class BCOPLinear(MatrixLinear):

@@ -97,6 +97,8 @@ class _Reflector(ParametrisedLayer):
 class BROConv2d(_Reflector, FrequencyConv2d):
     """Convolution that reflects at a space of `rank` dimensions at every frequency; half of the channels by default."""
 
+    has_torch_taps = False
+
     def __init__(
         self,
         in_channels: int,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from onelip.layers.frequency_conv import FrequencyConv2d
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
-from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, initialise, start_bias_uniformly
+from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, start_bias_uniformly
 from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.transformed import Matrix
@@ -38,11 +38,11 @@ class _ScaledWeight(ParametrisedLayer):
 
     def default_init(self) -> str:
         """The identity in square layers; elsewhere as in the original, torch's default for convolutions."""
-        return "identity" if self.weight.shape[0] == self.weight.shape[1] else "uniform"
+        return "identity" if self.core_out == self.core_in else "uniform"
 
     def start_as_published(self) -> None:
         """Weight and bias as torch starts them in convolutions and linear layers."""
-        initialise(self.weight, "uniform")
+        self.start_weight("uniform")
         start_bias_uniformly(self.bias, self.weight[0].numel())
 
     def start(self) -> None:

@@ -101,7 +101,7 @@ class CPLConv2d(_PowerVectors, ResidualConv2d):
 
     def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
         """Kernel, bias and power vectors; a 1 x 1 kernel is the same at all frequencies."""
-        self.grid = GRID if self.kernel_size[0] > 1 else 1, GRID if self.kernel_size[1] > 1 else 1
+        self.grid = GRID if self.core_kernel[0] > 1 else 1, GRID if self.core_kernel[1] > 1 else 1
         super().create_parameters(bias, factory)
 
     @property

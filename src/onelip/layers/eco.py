@@ -70,6 +70,8 @@ class DilatedFrequencies(Transformed):
 class ECOConv2d(LipschitzConv2d):
     """Dilated convolution with orthogonal frequency matrices, whose kernel spans the whole torus."""
 
+    orthogonal_by_rank = True
+
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> DilatedFrequencies:
         """Polar factors at the k x k frequencies."""
         blocks = torus_blocks(tensors["weight"], self.core_kernel)

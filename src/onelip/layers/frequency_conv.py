@@ -45,6 +45,8 @@ class CheapestFormConv2d(LipschitzConv2d):
         channels = self.core_in, self.core_out
         share = WHOLE_SHARE if is_whole(size) else FREQUENCY_SHARE
         as_kernel = math.prod(self.core_kernel) * math.prod(size) * math.prod(channels)
+        if self.stride != (1, 1) and not self.geometry.transposed and self.keeps_taps:  # applied as torch does it
+            as_kernel = math.prod(self.kernel_size) * math.prod(size) * self.in_channels * self.out_channels
         return spectral_operations(size, *channels) < share * as_kernel
 
     def core_size(self, input_size: Size | None) -> Size | None:

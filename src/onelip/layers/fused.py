@@ -70,13 +70,13 @@ def frozen_conv(
     bias: Tensor | None,
     padding_mode: PaddingMode,
     *,
-    stride: int = 1,
+    stride: Size = (1, 1),
     dilation: Size = (1, 1),
     groups: int = 1,
 ) -> nn.Conv2d:
-    """A plain `nn.Conv2d` with this kernel, whose padding keeps the size at stride 1."""
+    """A plain `nn.Conv2d` with this kernel: with as many outputs as "same" has, on images that the stride divides."""
     out_channels, in_channels, height, width = kernel.shape
-    reach = (height // stride) // 2 * stride, (width // stride) // 2 * stride
+    reach = (height - 1) // 2, (width - 1) // 2
     conv = nn.Conv2d(
         in_channels * groups,
         out_channels,

@@ -3,8 +3,9 @@
 The core of a method is a convolution of stride 1 that keeps height and width. All else is done by maps that keep
 distances or cannot increase them: moving pixels, appending zeros, dropping outputs.
 
-* A stride s unshuffles pixels by s: the core maps s * s times as many channels. A transposed convolution shuffles the
-  outputs of its core instead, which has s * s times as many of them.
+* A stride s unshuffles pixels by s: the core maps s * s times as many channels, with ceil(k / s) taps a side
+  (`onelip.layers.strides`). A transposed convolution shuffles the outputs of its core instead, which has s * s times as
+  many of them.
 * A dilation d splits the image into classes of pixels that are d apart, which the core maps one by one. On a circle of
   n pixels, with g = gcd(d, n), the positions r + d j mod n for r < g and j < n / g are a bijection. Elsewhere zeros
   are appended up to a multiple of d.
@@ -23,7 +24,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.transformed import Transformed
+from onelip.layers.strides import blocks_of, strided_convolution, taps_of_blocks
+from onelip.layers.transformed import Grouped, Kernel, Transformed
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound, repeated
 
@@ -31,7 +33,8 @@ from onelip.linalg.layer_bound import LayerBound, repeated
 class _Place(NamedTuple):
     """One axis: the image is rolled back by `roll`, `front` zeros precede it, and zeros fill it up to `total`.
 
-    Of the outputs, rolled back by `roll_out`, so many are `kept` from `start` on.
+    Of the outputs, rolled back by `roll_out`, so many are `kept` from `start` on. `shift` is the pixel of the core that
+    the first output belongs to.
     """
 
     roll: int
@@ -40,6 +43,7 @@ class _Place(NamedTuple):
     roll_out: int
     start: int
     kept: int
+    shift: int
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,11 @@ class Geometry:
     circular: bool
     transposed: bool = False
     output_padding: Size = (0, 0)
+
+    @property
+    def core_sides(self) -> Size:
+        """Taps of the core along each axis: blocks of as many pixels as the stride has."""
+        return blocks_of(self.kernel_size[0], self.stride[0]), blocks_of(self.kernel_size[1], self.stride[1])
 
     @property
     def outputs_beyond_same(self) -> int:
@@ -74,6 +83,11 @@ class Geometry:
         missing = self._reach(axis)[1] - 2 * self.padding[axis]
         return missing + self.output_padding[axis] + 1 - self.stride[axis] if self.transposed else -missing
 
+    @property
+    def is_aligned(self) -> bool:
+        """Whether the blocks of pixels that outputs of "same" belong to begin where the image does."""
+        return all(self._reach(axis)[0] == self._reach(axis)[1] // 2 for axis in (0, 1))
+
     def core_image(self, size: Size) -> Size:
         """Height and width of the images that the core sees."""
         blocks, classes = self._blocks(size), self.classes(size)
@@ -90,10 +104,10 @@ class Geometry:
         """The images that the core maps, (batch * classes, channels, h, w), of (batch, channels, height, width)."""
         size = x.shape[-2], x.shape[-1]
         rows, columns = self._places(size)
-        if rows.roll or columns.roll:
-            x = x.roll((-rows.roll, -columns.roll), (-2, -1))
         below, right = rows.total - rows.front - size[0], columns.total - columns.front - size[1]
         x = _padded(x, (columns.front, right, rows.front, below))
+        if rows.roll or columns.roll:
+            x = x.roll((-rows.roll, -columns.roll), (-2, -1))
         if not self.transposed and self.stride != (1, 1):
             x = unshuffled(x, self.stride)
         return x if self.dilation == (1, 1) else self._split(x, size)
@@ -112,6 +126,15 @@ class Geometry:
                 y = y.narrow(dim, place.start, place.kept)
         return y
 
+    def strided(self, x: Tensor, taps: Tensor, bias: Tensor | None, groups: int) -> Tensor:
+        """The whole convolution with a stride, by torch's own, for taps in torch's order; nothing is dilated."""
+        rows, columns = self._places((x.shape[-2], x.shape[-1]))
+        if self.circular:
+            x = _padded(x, (0, columns.total - x.shape[-1], 0, rows.total - x.shape[-2]))
+        front = self._reach(0)[0] - rows.shift, self._reach(1)[0] - columns.shift
+        counts = rows.kept, columns.kept
+        return strided_convolution(x, taps, bias, self.stride, front, counts, circular=self.circular, groups=groups)
+
     def _blocks(self, size: Size) -> Size:
         """Height and width after the stride, rounded up."""
         rows, columns = self._places(size)
@@ -129,9 +152,13 @@ class Geometry:
         return place(0, size[0]), place(1, size[1])
 
     def _reach(self, axis: int) -> tuple[int, int]:
-        """How far the core reads before a pixel, and how many pixels a kernel spans beyond its first."""
-        taps, dilation = self.kernel_size[axis] - 1, self.dilation[axis]
-        return taps // 2 * dilation, taps * dilation
+        """How far the core reads before a pixel, and how many pixels a kernel spans beyond its first.
+
+        A dilation counts blocks: of the taps t = s a + r, the pixels s d a + r are read.
+        """
+        (blocks, rest), step = divmod(self.kernel_size[axis] - 1, self.stride[axis]), self.stride[axis]
+        block = step * self.dilation[axis]
+        return blocks // 2 * block, blocks * block + rest
 
     def _place(self, axis: int, length: int) -> _Place:
         """Output i of torch is that of the core at the pixel s i + shift."""
@@ -145,12 +172,12 @@ class Geometry:
         if count < 1:
             raise InvalidInputError(f"an image side of {length} is too small for this convolution")
         if self.circular:
-            return _Place(shift, 0, whole, 0, 0, count)
+            return _Place(shift, 0, whole, 0, 0, count, shift)
         front = max(0, -shift)
         front += -(shift + front) % step
         start = (shift + front) // step
         total = max(-(-(front + length) // step), start + count) * step
-        return _Place(0, front, total, 0, start, count)
+        return _Place(0, front, total, 0, start, count, shift)
 
     def _transposed_place(self, axis: int, length: int) -> _Place:
         """Output j of torch is that of the core at j + shift."""
@@ -164,10 +191,10 @@ class Geometry:
         if count < 1:
             raise InvalidInputError(f"an image side of {length} is too small for this convolution")
         if self.circular:
-            return _Place(0, 0, length, shift, 0, count)
+            return _Place(0, 0, length, shift, 0, count, shift)
         front = max(0, -(shift // step))
         start = shift + front * step
-        return _Place(0, front, max(front + length, -(-(start + count) // step)), 0, start, count)
+        return _Place(0, front, max(front + length, -(-(start + count) // step)), 0, start, count, shift)
 
     def _orders(self, size: Size, device: torch.device) -> list[tuple[int, Tensor]]:
         """Along each axis the number of classes, and the pixels of one class after the other."""
@@ -197,13 +224,15 @@ class Geometry:
 class Surroundings:
     """All that stands around the core of a convolution: its geometry, zero channels before it, a cut behind it.
 
-    Channels are counted per group. `signal` says that inputs are (batch, channels, length), images of one row.
+    Channels are counted per group. `taps` are those of the core's kernel in pixels, beyond which it is zero. `signal`:
+    inputs are (batch, channels, length), images of one row.
     """
 
     geometry: Geometry
     groups: int
     core_in: int
     kept: int
+    taps: Size
     signal: bool = False
 
     def apply(self, x: Tensor, operator: Transformed, bias: Tensor | None) -> Tensor:
@@ -211,6 +240,10 @@ class Surroundings:
         if self.signal:
             x = x.unsqueeze(-2)
         size = x.shape[-2], x.shape[-1]
+        taps = self._strided_taps(operator, x.shape[1])
+        if taps is not None:
+            y = self.geometry.strided(x, taps, bias, self.groups)
+            return y.squeeze(-2) if self.signal else y
         x = self.geometry.read(x)
         missing = self.core_in - x.shape[1] // self.groups
         if missing:
@@ -220,6 +253,24 @@ class Surroundings:
             y = y.unflatten(1, (self.groups, -1))[:, :, : self.kept].flatten(1, 2)
         y = self.geometry.write(y, size)
         return y.squeeze(-2) if self.signal else y
+
+    def _strided_taps(self, operator: Transformed, channels: int) -> Tensor | None:
+        """The kernel (out, in / groups, kh, kw) of torch's own convolution, where that is what there is to do."""
+        geometry = self.geometry
+        kernel = operator.operator if isinstance(operator, Grouped) else operator
+        if (
+            geometry.stride == (1, 1)
+            or geometry.transposed
+            or geometry.dilation != (1, 1)
+            or type(kernel) is not Kernel
+        ):
+            return None
+        square = self.groups * self.core_in != channels * math.prod(geometry.stride)
+        if square or kernel.kernel.shape[-4] != self.kept:
+            return None
+        high, wide = geometry.core_sides
+        taps = taps_of_blocks(kernel.kernel[..., -high:, -wide:], geometry.stride, self.taps)
+        return taps if taps.dim() == 4 else taps.flatten(0, 1)
 
     def bound(self, input_shape: tuple[int, ...], operator: Transformed, bias: Tensor | None) -> LayerBound:
         """That of the core: moved pixels, zeros that are appended and outputs that are dropped expand nothing."""

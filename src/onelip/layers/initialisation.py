@@ -92,9 +92,9 @@ def differences_and_sums(weight: Tensor) -> Tensor:
     return torch.cat([math.sqrt(0.5) * (first - second), -math.sqrt(0.5) * (first + second), -rest])
 
 
-def identity_or_orthogonal(weight: Tensor) -> str:
+def identity_or_orthogonal(outputs: int, inputs: int) -> str:
     """The comparison paper's choice for AOL and LOT: the identity in square layers, orthogonal elsewhere."""
-    return "identity" if weight.shape[0] == weight.shape[1] else "orthogonal"
+    return "identity" if outputs == inputs else "orthogonal"
 
 
 def start_residual(weight: Tensor, bias: Tensor | None, name: str) -> None:

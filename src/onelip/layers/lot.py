@@ -24,6 +24,8 @@ from onelip.linalg.polar import polar_factor
 class LOTConv2d(FrequencyConv2d):
     """Convolution with the polar factor of its kernel at every frequency."""
 
+    orthogonal_by_rank = True
+
     keeps_directions = True
     initialisations = PUBLISHED_INITIALISATIONS
     # The iteration lands on norm 1 to rounding in float32 already, and is the costliest transformation of all.

@@ -151,6 +151,8 @@ class SandwichFrequencies(Transformed):
 class SandwichConv2d(_Sandwich, LipschitzConv2d):
     """Convolutional sandwich layer."""
 
+    has_torch_taps = False
+
     def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
         """Weight and bias."""
         super().create_parameters(bias, factory)
@@ -159,7 +161,7 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
     @property
     def weight_shape(self) -> tuple[int, ...]:
         """A kernel from out to out + in channels."""
-        return self.core_out + self.core_in, self.core_out, *self.kernel_size
+        return self.core_out + self.core_in, self.core_out, *self.geometry.core_sides
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Both halves at every frequency of the torus, or once for a 1 x 1 kernel."""

@@ -25,6 +25,7 @@ from onelip.layers.fused import FusedConvolution, FusedLayer
 from onelip.layers.geometry import Geometry, Surroundings
 from onelip.layers.initialisation import INITIALISATIONS, identity_or_orthogonal, initialise
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
+from onelip.layers.strides import taps_of_blocks, taps_on_blocks
 from onelip.layers.transformed import Grouped, Transformed
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound
@@ -96,13 +97,17 @@ class ParametrisedLayer(LipschitzLayer):
         if self.init == "published":
             self.start_as_published()
             return
-        initialise(self.weight, self.default_init() if self.init == "auto" else self.init)
+        self.start_weight(self.default_init() if self.init == "auto" else self.init)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
+    def start_weight(self, name: str) -> None:
+        """Draw the weight by the name of a start."""
+        initialise(self.weight, name)
+
     def start_as_published(self) -> None:
         """Weights and biases as the comparison paper's code starts them: here those of AOL and LOT."""
-        initialise(self.weight, identity_or_orthogonal(self.weight))
+        self.start_weight(identity_or_orthogonal(self.core_out, self.core_in))
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -111,7 +116,7 @@ class ParametrisedLayer(LipschitzLayer):
 
         Torch's own start contracts by 0.58 per layer; a deep network of such layers learns next to nothing at first.
         """
-        return identity_or_orthogonal(self.weight)
+        return identity_or_orthogonal(self.core_out, self.core_in)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """Module that equals `transformed.apply`, a plain one of torch where there is one.
@@ -200,16 +205,26 @@ class LipschitzLinear(ParametrisedLayer):
 class LipschitzConv2d(ParametrisedLayer):
     """Base of the convolutions, with the signature of `nn.Conv2d` and the defaults "same" and "circular".
 
-    `stride=s` unshuffles pixels by s and convolves the s * s * in channels with a kernel of the full size, so that no
-    input is skipped; an image whose side s does not divide is padded with zeros to the next multiple. `groups=g` gives
-    each group of channels a layer of its own. `dilation` and an integer `padding` mean what they do in torch; circular
-    padding beyond "same" would repeat pixels and is refused. The kernel may have even sides, padded as "same" does.
+    `stride=s` is torch's: every s pixels, with k * k taps (`onelip.layers.strides`). With padding "same" an image whose
+    side s does not divide is padded with zeros to the next multiple. `groups=g` gives each group of channels a layer of
+    its own. `dilation` and an integer `padding` mean what they do in torch; behind a stride a dilation counts blocks of
+    s pixels; circular padding beyond "same" would repeat pixels and is refused. The kernel may have even sides, padded
+    as "same" does.
     """
 
     padding_modes: ClassVar[tuple[PaddingMode, ...]] = ("circular", "zeros")
 
     signal: ClassVar[bool] = False
     """Whether inputs are (batch, channels, length) in place of images."""
+
+    has_torch_taps: ClassVar[bool] = True
+    """Whether the kernel has torch's taps, (out, in, kh, kw), or those of the core, as that of square methods has."""
+
+    orthogonal_by_rank: ClassVar[bool] = False
+    """Whether the layer is orthogonal only if kernels like its own can have full rank."""
+
+    keeps_taps: ClassVar[bool] = False
+    """Whether the transformation leaves taps zero that are: the layer then reads the pixels that torch's would."""
 
     geometry: Geometry
 
@@ -246,12 +261,13 @@ class LipschitzConv2d(ParametrisedLayer):
         self.kernel_size, self.stride, self.dilation = geometry.kernel_size, geometry.stride, geometry.dilation
         self.padding = "same" if geometry.padding is None else geometry.padding
         self.padding_mode: PaddingMode = padding_mode
+        self.check_stride()
         self.create_parameters(bias, {"device": device, "dtype": dtype})
         self.weight_has_taps = len(self.weight_shape) == 4
         if groups > 1:
             self._create_groups()
         self.reset_parameters()
-        plain = self.in_channels * self.out_channels // groups * pixels * math.prod(self.kernel_size)
+        plain = self.in_channels * self.out_channels // groups * math.prod(self.kernel_size)
         warn_of_squares(self, plain)
 
     def read_geometry(self, kernel_size: Any, stride: Any, padding: Any, dilation: Any, circular: bool) -> Geometry:
@@ -261,19 +277,53 @@ class LipschitzConv2d(ParametrisedLayer):
     @property
     def core_kernel(self) -> Size:
         """Height and width of the kernel of the core: even sides are embedded in the next odd ones."""
-        return self.kernel_size[0] // 2 * 2 + 1, self.kernel_size[1] // 2 * 2 + 1
+        high, wide = self.geometry.core_sides
+        return high // 2 * 2 + 1, wide // 2 * 2 + 1
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
-        """(core_out, core_in, kh, kw)."""
-        return self.core_out, self.core_in, *self.kernel_size
+        """(out / groups, in / groups, kh, kw), or (core_out, core_in, mh, mw) where the taps are those of the core."""
+        if not self._takes_torch_taps:
+            return self.core_out, self.core_in, *self.geometry.core_sides
+        return self.out_channels // self.groups, self.in_channels // self.groups, *self.kernel_size
+
+    @property
+    def _takes_torch_taps(self) -> bool:
+        return self.has_torch_taps and not self.square
+
+    def check_stride(self) -> None:
+        """Refuse a kernel of an orthogonal method that skips pixels and has more outputs than it reads inputs."""
+        read = math.prod(min(k, s) for k, s in zip(self.kernel_size, self.stride, strict=True))
+        inputs, outputs = self.in_channels // self.groups, self.out_channels // self.groups
+        few, many = (outputs, inputs) if self.geometry.transposed else (inputs, outputs)
+        if self.orthogonal_by_rank and read < math.prod(self.stride) and many > read * few:
+            raise InvalidInputError(
+                f"{type(self).__name__}: no convolution of {inputs} to {outputs} channels with "
+                f"kernel_size={self.kernel_size} and stride={self.stride} is orthogonal, because it skips pixels; "
+                "use a kernel_size of at least the stride"
+            )
+
+    def start_weight(self, name: str) -> None:
+        """Draw the weight: that of the core, by which a strided layer reads whole blocks of pixels at the start."""
+        if self.stride == (1, 1) or not self.weight_has_taps or not self._takes_torch_taps:
+            super().start_weight(name)
+            return
+        core = self.weight.new_empty(self.core_out, self.core_in, *self.geometry.core_sides)
+        initialise(core, name)
+        if self.geometry.transposed:
+            core = core.transpose(0, 1)
+        taps = taps_of_blocks(core, self.stride, self.kernel_size)
+        with torch.no_grad():
+            self.weight.copy_(taps.transpose(0, 1) if self.geometry.transposed else taps)
 
     @property
     def surroundings(self) -> Surroundings:
         """What stands around the core."""
         pixels = math.prod(self.stride) if self.geometry.transposed else 1
         kept = self.out_channels // self.groups * pixels
-        return Surroundings(self.geometry, self.groups, self.core_in, kept, self.signal)
+        (high, wide), stride = self.geometry.core_sides, self.stride
+        taps = self.kernel_size if self.keeps_taps else (high * stride[0], wide * stride[1])
+        return Surroundings(self.geometry, self.groups, self.core_in, kept, taps, self.signal)
 
     def _create_groups(self) -> None:
         """Parameters and buffers of all groups in the place of those of one: stacked, the biases one after another."""
@@ -328,11 +378,13 @@ class LipschitzConv2d(ParametrisedLayer):
         return Grouped(cores, self.groups)
 
     def core_taps(self, kernel: Tensor) -> Tensor:
-        """The kernel of the core from taps in torch's order, (..., kh, kw).
+        """The kernel of the core from that of `weight_shape`, taps in torch's order.
 
         Even sides get a zero before their taps, as "same" pads one pixel fewer there than behind. The taps of a
         transposed convolution say where an input goes, those of its core where an output comes from: reversed.
         """
+        if self.stride != (1, 1) and self._takes_torch_taps:
+            kernel = taps_on_blocks(kernel, self.stride, transposed=self.geometry.transposed)
         missing = self.core_kernel[0] - kernel.shape[-2], self.core_kernel[1] - kernel.shape[-1]
         kernel = kernel if missing == (0, 0) else F.pad(kernel, (missing[1], 0, missing[0], 0))
         return kernel.flip(-2, -1) if self.geometry.transposed else kernel
@@ -381,7 +433,7 @@ class LipschitzConv2d(ParametrisedLayer):
         transformed, geometry = self._detached(input_size), self.geometry
         step = self.stride[0]
         simple = geometry == Geometry(self.kernel_size, (step, step), None, (1, 1), geometry.circular)
-        if self.groups > 1 or self.signal or not simple:
+        if self.groups > 1 or self.signal or not simple or not geometry.is_aligned:
             return FusedConvolution(self.surroundings, transformed, self.bias)
         core = self.fuse_core(transformed, None if input_size is None else geometry.core_image(input_size))
         before, after = [], []

@@ -143,6 +143,7 @@ class SOCConv2d(FrequencyConv2d):
         self.size_dependent = algorithm == "frequency" and self.core_kernel != (1, 1)
 
     initialisations = (*PUBLISHED_INITIALISATIONS, "plane")
+    has_torch_taps = False
 
     angle: Tensor
 
@@ -154,7 +155,7 @@ class SOCConv2d(FrequencyConv2d):
     @property
     def weight_shape(self) -> tuple[int, ...]:
         """A square kernel."""
-        return self.width, self.width, *self.kernel_size
+        return self.width, self.width, *self.geometry.core_sides
 
     def default_init(self) -> str:
         """A rotation of two channels only: near the identity, where normalising a random kernel never starts."""

@@ -10,45 +10,44 @@ from torch import nn
 
 from onelip.layers.frequency_conv import CheapestFormConv2d
 from onelip.layers.fused import frozen_conv, frozen_linear
-from onelip.layers.geometry import Geometry
 from onelip.layers.reshape import ZeroSpatialPad
 from onelip.layers.shapes import LipschitzLinear
-from onelip.layers.transformed import Kernel, Matrix, Transformed
+from onelip.layers.strides import taps_of_blocks
+from onelip.layers.transformed import Matrix, Transformed
 from onelip.linalg.fourier import Size
 
 
 class KernelConv2d(CheapestFormConv2d):
     """A convolution that `transform_tensors` makes one `Kernel` of."""
 
+    keeps_taps = True
     fuses_cheapest_form = False  # to a plain convolution, which needs the kernel
 
     def fuse(self, input_size: Size | None = None) -> nn.Module:
-        """One `nn.Conv2d`, the stride included: unshuffling pixels by s turns k x k taps into (s k) x (s k).
+        """One `nn.Conv2d`, stride and groups included.
 
-        A circular convolution on images smaller than its padding, which `nn.Conv2d` refuses, stays one of ours.
+        What `nn.Conv2d` refuses stays one of ours: a circle smaller than its padding, or one that the stride does not
+        divide while the padding is not "same".
         """
-        step, geometry = self.stride[0], self.geometry
-        simple = geometry == Geometry(self.kernel_size, (step, step), None, self.dilation, geometry.circular)
-        combined = step > 1 and (self.groups > 1 or self.dilation != (1, 1))
-        if self.signal or not simple or combined or not self._fits(input_size):
+        geometry, stride = self.geometry, self.stride
+        divides = input_size is not None and input_size[0] % stride[0] == 0 and input_size[1] % stride[1] == 0
+        plain = geometry.padding is None and (stride == (1, 1) or (stride[0] == stride[1] and self.dilation == (1, 1)))
+        if self.signal or geometry.transposed or not plain or not self._fits(input_size):
             return super().fuse(input_size)
-        transformed = self._detached(input_size)
-        if step == 1:
-            kernel = transformed.tensors()["kernel"]
-            kernel = kernel.flatten(0, 1) if self.groups > 1 else kernel
-            return frozen_conv(kernel, self.bias, self.padding_mode, dilation=self.dilation, groups=self.groups)
-        assert isinstance(transformed, Kernel)
-        taps = transformed.kernel.unflatten(1, (self.in_channels, step, step))
-        kernel = taps.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)
-        conv = frozen_conv(kernel, self.bias, self.padding_mode, stride=step)
-        divides = input_size is not None and input_size[0] % step == 0 and input_size[1] % step == 0
-        return conv if divides else nn.Sequential(ZeroSpatialPad(step), conv)
+        kernel = self._detached(input_size).tensors()["kernel"]
+        if stride != (1, 1):
+            high, wide = geometry.core_sides
+            kernel = taps_of_blocks(kernel[..., -high:, -wide:], stride, self.kernel_size)
+        kernel = kernel.flatten(0, 1) if self.groups > 1 else kernel
+        options = {"stride": stride, "dilation": self.dilation, "groups": self.groups}
+        conv = frozen_conv(kernel, self.bias, self.padding_mode, **options)
+        return conv if divides or stride == (1, 1) else nn.Sequential(ZeroSpatialPad(stride[0]), conv)
 
     def _fits(self, input_size: Size | None) -> bool:
         """Whether `nn.Conv2d` accepts the image: its circular padding must not exceed the size."""
         if input_size is None or self.padding_mode == "zeros":
             return True
-        reach = (k // 2 * s * d for k, s, d in zip(self.core_kernel, self.stride, self.dilation, strict=True))
+        reach = ((k - 1) // 2 * d for k, d in zip(self.kernel_size, self.dilation, strict=True))
         return all(pad <= length for pad, length in zip(reach, input_size, strict=True))
 
 
