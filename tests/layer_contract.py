@@ -259,7 +259,8 @@ def check_fusing(layer: ParametrisedLayer, shape: tuple[int, ...], tolerance: fl
         assert_close(fused(x), layer.eval()(x), tolerance if x.dtype == torch.float32 else 1e-12)
     proven, own = lipschitz_bound(fused.eval(), shape), layer.bound(shape).lipschitz
     assert proven >= norm_at(fused.double(), x[0].double()) / GROUND_TRUTH
-    assert proven <= own * (1 + 1e-5)
+    # Zero-padded strides are proven on tori of two sizes; layers with a guarantee have it on either.
+    assert proven <= own * (1 + (1e-5 if layer.has_guarantee else 1e-2))
 
 
 def check_scaling(method: MethodInfo, case: str, lipschitz: float) -> None:

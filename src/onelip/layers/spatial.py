@@ -26,13 +26,14 @@ class KernelConv2d(CheapestFormConv2d):
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """One `nn.Conv2d`, stride and groups included.
 
-        What `nn.Conv2d` refuses stays one of ours: a circle smaller than its padding, or one that the stride does not
-        divide while the padding is not "same".
+        What `nn.Conv2d` refuses stays one of ours, such as a circle smaller than its padding. So does a strided kernel
+        that was normalised on the torus of its zero-padded blocks: as one of torch it is proven on another torus.
         """
         geometry, stride = self.geometry, self.stride
         divides = input_size is not None and input_size[0] % stride[0] == 0 and input_size[1] % stride[1] == 0
         plain = geometry.padding is None and (stride == (1, 1) or (stride[0] == stride[1] and self.dilation == (1, 1)))
-        if self.signal or geometry.transposed or not plain or not self._fits(input_size):
+        other_torus = self.size_dependent and stride != (1, 1) and not geometry.circular
+        if self.signal or geometry.transposed or not plain or other_torus or not self._fits(input_size):
             return super().fuse(input_size)
         kernel = self._detached(input_size).tensors()["kernel"]
         if stride != (1, 1):
