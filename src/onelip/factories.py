@@ -10,6 +10,8 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -48,6 +50,19 @@ def find_factory(name: str) -> Factory:
     if not callable(factory):
         raise InvalidInputError(f"{name}: {module_name} has no function {function_name}")
     return cast(Factory, factory)
+
+
+def factory_source(name: str) -> bytes:
+    """The source of the module of a factory, found without running any of it; empty where there is none."""
+    places: Sequence[str] | None = None
+    spec, words = None, factory_name(name).split(":")[0].split(".")
+    for depth in range(len(words)):
+        spec = PathFinder.find_spec(".".join(words[: depth + 1]), places)
+        places = None if spec is None else spec.submodule_search_locations
+        if spec is None or (places is None and depth + 1 < len(words)):
+            return b""
+    origin = None if spec is None else spec.origin
+    return Path(origin).read_bytes() if origin is not None and Path(origin).is_file() else b""
 
 
 def allowed_factory(name: str, allow: str | Sequence[str]) -> Factory:

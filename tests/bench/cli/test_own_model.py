@@ -11,6 +11,9 @@ import torch
 from onelip.bench.cli import run as run_command
 from onelip.bench.data import normalise
 from onelip.bench.runs import NetworkSpec, load_records
+from onelip.bench.study.options import StudyOptions
+from onelip.bench.study.planner import plan
+from onelip.bench.study.study_file import add_to_study
 from onelip.certification import certify
 from onelip.checkpoints import load_model
 from onelip.errors import InvalidInputError
@@ -94,3 +97,24 @@ def test_options_of_convnet_are_refused(extra: dict[str, object]) -> None:
         NetworkSpec(model=MODEL, **extra)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="--method"):
         NetworkSpec()
+
+
+def test_a_study_runs_a_model_of_ones_own_only_if_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A study may come from somebody else: to continue it is not to run the code that its file names."""
+    monkeypatch.chdir(tmp_path)
+    options = StudyOptions(models=(MODEL,), datasets=("cifar10-mini",), epochs=1, measure="none")
+    jobs = plan(options)
+    add_to_study(tmp_path / "study", [options], jobs)
+    for command in (["compare", "--out", "study"], ["job", "study", jobs[0].name]):
+        assert run_command(command) == 2
+        error = capsys.readouterr().err
+        assert f"--model {MODEL}" in error
+        assert error.count("\n") == 1
+    assert run_command(["compare", "--out", "study", "--model", MODEL, "--dry-run"]) == 0
+    assert "1 of 1 jobs to do" in capsys.readouterr().out
+    assert run_command(["measure", "macs", "--model", "nothing:here", "--datasets", "cifar10-mini"]) == 2
+    assert "cannot import nothing" in capsys.readouterr().err
+    assert run_command(["compare", "--model", "nothing:here", "--out", "other"]) == 2
+    assert not (tmp_path / "other").exists()

@@ -49,7 +49,7 @@ def test_a_finished_measurement_is_read_not_repeated(tmp_path: Path, calls: list
 
 def test_other_code_is_another_measurement(tmp_path: Path, calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     run_measurement(PREDICTION, tmp_path)
-    monkeypatch.setattr(measurements, "fingerprint", lambda quantity, method: "other")
+    monkeypatch.setattr(measurements, "fingerprint", lambda *_: "other")
     assert run_measurement(PREDICTION, tmp_path).is_new
     assert len(calls) == 2
 
@@ -128,6 +128,32 @@ def test_the_same_network_and_images_are_measured_each_time(monkeypatch: pytest.
         measure(replace(PREDICTION, device="cpu"))
     half = len(seen) // 2
     assert all(torch.equal(a, b) for a, b in zip(seen[:half], seen[half:], strict=True))
+
+
+@pytest.mark.parametrize("quantity", ["time", "memory", "macs", "certify"])
+def test_models_of_ones_own_are_measured(quantity: Any) -> None:
+    network = NetworkSpec(model="model_factories:sequential", dataset="cifar10-mini")
+    once = Rounds(warm_up=0, least=1, most=1)
+    device = PREDICTED if quantity == "memory" else "cpu"
+    metrics = measure(Measurement(quantity, network, 2, device, once))
+    assert metrics["fits"]
+    if quantity == "certify":
+        assert 0.1 < metrics["lipschitz"] <= 1 + 1e-5
+
+
+def test_the_fingerprint_of_a_model_of_ones_own_follows_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without running it: the jobs of a study are listed before anyone has to trust its code."""
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path / "somebodys"
+    folder.mkdir()
+    for name in ("__init__", "network"):
+        (folder / f"{name}.py").write_text("raise AssertionError('executed')")
+    first = measurements.fingerprint("macs", "own", "somebodys.network:make")
+    (folder / "network.py").write_text("raise AssertionError('executed, too')")
+    measurements.fingerprint.cache_clear()
+    assert measurements.fingerprint("macs", "own", "somebodys.network:make") != first
 
 
 def test_the_width_of_a_size_costs_what_the_size_costs() -> None:

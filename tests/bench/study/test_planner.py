@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,15 @@ def test_the_protocol_of_the_paper() -> None:
     short = next(job for job in trained if job.spec.budget == "2h" and job.spec.network.method == "soc")
     assert (short.estimated_seconds(_nowhere) or 1e9) < 300  # the best trial of its search is this training
     assert long.search.config.base.network.method == "soc"
+
+
+def test_models_of_ones_own_stand_beside_the_methods() -> None:
+    own = "model_factories:sequential"
+    options = StudyOptions(models=("convnet", own), methods=("aol", "lot"), sizes=(), width=4, epochs=1, search_runs=2)
+    jobs = plan(dataclasses.replace(options, datasets=("cifar10-mini",), kernel_sizes=(3, 1)))
+    trained = [(job.network.method, job.network.kernel_size) for job in jobs if job.kind == "train"]
+    assert sorted(trained) == [("aol", 1), ("aol", 3), ("lot", 1), ("lot", 3), ("own", 3)]
+    assert {job.kind for job in jobs if job.network.model == own} == {"measure", "trial", "search", "train"}
 
 
 def test_a_plan_is_a_function_of_its_options() -> None:

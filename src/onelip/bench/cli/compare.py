@@ -25,9 +25,10 @@ from onelip.bench.study.job_tables import plan_table, result_table
 from onelip.bench.study.live_view import LiveView
 from onelip.bench.study.options import StudyOptions, preset
 from onelip.bench.study.planner import plan
-from onelip.bench.study.study_file import add_to_study, stored_options
+from onelip.bench.study.study_file import add_to_study, check_trusted, stored_options
 from onelip.bench.study.time_left import TimeLeft, short_duration
 from onelip.errors import InvalidInputError
+from onelip.factories import find_factory, is_factory_name, search_working_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,9 @@ class CompareCommand:
 
     preset: Literal["quick", "cpu", "paper"] | None = None
     """What to compare; the options below replace parts of it. By default what --out holds already, else quick."""
+    model: tuple[str, ...] = ()
+    """Architectures: convnet, fastnet, ... with every method; and functions of your own, module:function, of
+    num_classes and input_shape, each as it is. By default convnet."""
     methods: tuple[str, ...] = ()
     """Methods, see `onelip methods`; by default aol bcop cayley cpl lot sll soc and the plain baseline, standard."""
     sizes: tuple[Literal["XS", "S", "M", "L"], ...] = ()
@@ -87,7 +91,12 @@ class CompareCommand:
         """Compare; 1 if a job has failed, 130 after Ctrl-C."""
         if self.out.exists() and not self.out.is_dir():
             raise InvalidInputError(f"{self.out}: is a file; --out needs a folder")
+        search_working_folder()
         options = self._options()
+        models = list(dict.fromkeys(name for one in options for name in one.models))
+        check_trusted(models, self.model)
+        for name in filter(is_factory_name, models):
+            find_factory(name)  # one that is missing is told now, not by the first job
         jobs = plan(*options)
         if self.engine_options.engine == "simulate":
             self.engine_options.simulate(jobs)
@@ -113,6 +122,9 @@ class CompareCommand:
             name: getattr(self, name) for name in (*names, "search_budget", "seeds", "batch_size", "recipe", "measure")
         }
         stored = stored_options(self.out)
+        # Those that the study has already are named to say that they may be imported.
+        known = {name for one in stored for name in one.models}
+        given["models"] = () if known.issuperset(self.model) else self.model
         is_plain = self.preset is None and all(value in (None, ()) for value in given.values())
         if is_plain and stored:
             return stored

@@ -14,8 +14,9 @@ from onelip.bench.runs.durations import parse_duration
 from onelip.bench.study.attempts import attempt
 from onelip.bench.study.job_base import JobOptions
 from onelip.bench.study.planner import find_job, plan
-from onelip.bench.study.study_file import stored_options
+from onelip.bench.study.study_file import check_trusted, stored_options
 from onelip.errors import InvalidInputError
+from onelip.factories import search_working_folder
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class JobCommand:
     """Folder of the study."""
     name: Annotated[str, tyro.conf.Positional]
     """Name of the job, or the beginning of one: `onelip jobs STUDY --json` has them all."""
+    model: str | None = None
+    """module:function of the study's own model, which the job may import: that runs its code."""
     checkpoint_every: str = "30s"
     """Time between checkpoints of a training; a kill costs at most that much work."""
 
@@ -45,7 +48,9 @@ class JobCommand:
         options = stored_options(self.study)
         if not options:
             raise InvalidInputError(f"{self.study}: is not the folder of a study; `onelip compare` makes one")
+        search_working_folder()
         job = find_job(plan(*options), self.name)
+        check_trusted([job.network.model], [self.model or ""])
         return attempt(job, self.study, JobOptions(parse_duration(self.checkpoint_every), stop.is_set))
 
 

@@ -18,6 +18,7 @@ from onelip.bench.measurement.throughput import default_rounds
 from onelip.bench.runs import NetworkSpec, dump_json
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.errors import InvalidInputError
+from onelip.factories import find_factory, is_factory_name, search_working_folder
 from onelip.layers import list_methods
 
 
@@ -34,6 +35,9 @@ class Networks:
     """Sizes of the paper's ConvNet; XS if nothing is said."""
     width: int | None = None
     """Channels after the first layer, instead of --sizes."""
+    model: str = "convnet"
+    """Architecture: convnet is the paper's; fastnet, ... are those of `onelip.models`; or module:function, your
+    function of num_classes and input_shape that returns a model, whose ratios are to the plain ConvNet XS."""
     datasets: tuple[DatasetOption, ...] = ("cifar10",)
     """Data sets; only the shapes of their images matter, nothing is downloaded."""
     kernel_size: int = 3
@@ -53,15 +57,33 @@ class Networks:
             raise InvalidInputError("name at least one size and one data set")
         if self.sizes is not None and self.width is not None:
             raise InvalidInputError("pass either --sizes or --width, not both")
+        if is_factory_name(self.model):
+            return self._of_own_model(quantity, **options)
         # A timing holds the reference's time already; elsewhere the reference is a row of its own.
         methods = self._methods(quantity)
         rows = [REFERENCE, *methods] if quantity in ("memory", "macs") else methods
         specs = [
-            NetworkSpec(method=method, size=size, width=self.width, dataset=dataset, kernel_size=self.kernel_size)
+            NetworkSpec(
+                method=method,
+                size=size,
+                width=self.width,
+                dataset=dataset,
+                kernel_size=self.kernel_size,
+                model="convnet" if method == REFERENCE else self.model,
+            )
             for dataset in dict.fromkeys(self.datasets)
             for size in dict.fromkeys(self.sizes or (None,))
             for method in dict.fromkeys(rows)
         ]
+        return [Measurement(quantity, spec, self.batch_size, **options) for spec in specs]
+
+    def _of_own_model(self, quantity: Quantity, **options: Any) -> list[Measurement]:
+        """A user's own model on every data set."""
+        search_working_folder()
+        find_factory(self.model)
+        if self.methods or self.peers or self.sizes or self.width or self.kernel_size != 3:
+            raise InvalidInputError(f"methods, sizes and kernels belong to convnet; {self.model} decides by itself")
+        specs = [NetworkSpec(model=self.model, dataset=dataset) for dataset in dict.fromkeys(self.datasets)]
         return [Measurement(quantity, spec, self.batch_size, **options) for spec in specs]
 
     def _methods(self, quantity: Quantity) -> list[str]:

@@ -42,7 +42,9 @@ def print_outcomes(outcomes: Sequence[Outcome], runs_dir: Path, budget: str | No
         group = [o for o, n in zip(outcomes, networks, strict=True) if (n.dataset, n.size_name) == (dataset, size)]
         reference = next((o.metrics for o in group if o.measurement.network.method == REFERENCE and o.fits), None)
         rows = [[o.measurement.network.method, *_cells(o, reference, budget)] for o in group]
-        title = f"ConvNet {size}, {dataset}, batch {group[0].measurement.batch_size}"
+        model = group[-1].measurement.network.model  # the first may be the reference, a ConvNet
+        architecture = f"ConvNet {size}" if model == "convnet" else f"{model} {size}".removesuffix(" -")
+        title = f"{architecture}, {dataset}, batch {group[0].measurement.batch_size}"
         console.print(plain_table(("method",), (*_COLUMNS[quantity], *epochs), rows, title=title))
     console.print(_NOTES[quantity])
     old = sum(not outcome.is_new for outcome in outcomes)

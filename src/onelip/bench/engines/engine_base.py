@@ -83,8 +83,10 @@ class Engine(ABC):
         if wanted is not None:
             environment["OMP_NUM_THREADS"] = str(wanted)
         study = self.study.resolve()
+        # The study's owner has named the function to `onelip compare`; a file that names one is not enough.
+        trusted = ("--model", job.network.model) if job.network.is_factory else ()
         return JobCommand(
-            (*PROGRAM, "job", str(study), job.name, "--checkpoint-every", self.checkpoint_every),
+            (*PROGRAM, "job", str(study), job.name, "--checkpoint-every", self.checkpoint_every, *trusted),
             str(study / JOBS / job.name / OUTPUT_FILE),
             environment,
         )

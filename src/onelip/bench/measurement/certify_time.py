@@ -37,7 +37,7 @@ def measure_certify(model: nn.Module, x: Tensor, rounds: Rounds, arithmetic: Ari
     clock = device_clock(x.device)
     clock.synchronise()
     start, processor = clock.now(), time.process_time()
-    certifier = Certifier(model.eval(), arithmetic=arithmetic)
+    certifier = Certifier(model.eval(), tuple(x.shape[1:]), arithmetic=arithmetic)
     clock.synchronise()
     bounds, processor = clock.now() - start, time.process_time() - processor
 

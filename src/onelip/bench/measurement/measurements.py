@@ -24,12 +24,13 @@ from onelip.bench.measurement.macs import count_network
 from onelip.bench.measurement.memory import measure_memory
 from onelip.bench.measurement.memory_limits import available_memory, fits, smallest_card
 from onelip.bench.measurement.meta_tensors import without_memory
-from onelip.bench.measurement.networks import build_network, convnet_config, random_batch
+from onelip.bench.measurement.networks import build_network, check_network, random_batch, reference_of
 from onelip.bench.measurement.peers import PEERS, peer_versions
 from onelip.bench.measurement.throughput import Rounds, default_rounds, measure_throughput
 from onelip.bench.runs import NetworkSpec, RunStatus, start_run
 from onelip.bench.runs.machine import machine_facts
 from onelip.errors import InvalidInputError, one_line
+from onelip.factories import factory_source, is_factory_name
 from onelip.layers import get_method
 from onelip.protocol import REFERENCE
 
@@ -64,7 +65,7 @@ class Measurement:
             raise InvalidInputError(f"{self.quantity} is measured on a device, not predicted")
         if self.batch_size < 1:
             raise InvalidInputError(f"the batch size must be positive, not {self.batch_size}")
-        convnet_config(self.network)
+        check_network(self.network)
 
     def config(self) -> dict[str, Any]:
         """What identifies the measurement, as plain values."""
@@ -74,7 +75,7 @@ class Measurement:
             "batch_size": self.batch_size,
             "device": self.device,
             "hardware": hardware(self.device),
-            "fingerprint": fingerprint(self.quantity, self.network.method),
+            "fingerprint": fingerprint(self.quantity, self.network.method, self.network.model),
         }
         if self.rounds is not None:
             config["rounds"] = asdict(self.rounds)
@@ -106,12 +107,15 @@ class Outcome:
 
 
 @functools.cache
-def fingerprint(quantity: Quantity, method: str) -> str:
+def fingerprint(quantity: Quantity, method: str, model: str = "convnet") -> str:
     """Hash of the source that the network and the measurement run, and of the versions of what is below it."""
     modules = {_MEASURING[quantity].__name__, networks.__name__}
     versions = {"torch": str(torch.__version__)}
     if method in PEERS:
         versions |= peer_versions()
+    elif is_factory_name(model):
+        # The module itself, not what it imports. Nothing is run: who lists the jobs of a study need not trust it.
+        versions[model] = hashlib.sha256(factory_source(model)).hexdigest()
     elif method != REFERENCE:
         info = get_method(method)
         modules |= {info.conv.__module__, info.linear_layer.__module__}
@@ -163,7 +167,7 @@ def measure(measurement: Measurement) -> dict[str, Any]:
         return _measure(measurement, device)
     needed = _predicted_training(measurement.network, measurement.batch_size)
     if measurement.quantity == "time":
-        needed += _predicted_training(replace(measurement.network, method=REFERENCE), measurement.batch_size)
+        needed += _predicted_training(reference_of(measurement.network), measurement.batch_size)
     available = available_memory(device)
     too_large = {"fits": False, "needed_bytes": needed, "available_bytes": available}
     if not fits(needed, available):
@@ -191,7 +195,7 @@ def _measure(measurement: Measurement, device: torch.device) -> dict[str, Any]:
             case "certify":
                 figures = measure_certify(model, x, rounds, measurement.arithmetic)
             case "time":
-                reference = build_network(replace(network, method=REFERENCE), device)
+                reference = build_network(reference_of(network), device)
                 figures = measure_throughput(model, reference, x, labels, rounds, network.data.train_size)
     return {"fits": True, **asdict(figures)}
 

@@ -1,7 +1,8 @@
 """The networks that are measured, one batch for them, and one step of their training.
 
 A network is named by a `NetworkSpec`. Its method is one of onelip's, "reference" for the plain network of all ratios,
-or the layers of another package, such as orthogonium:aoc (`peers`).
+or the layers of another package, such as orthogonium:aoc (`peers`). Its model may be another than ConvNet, also one of
+the user's own; the plain network of its ratios is the ConvNet of the same size, of size XS beside a user's own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from torch.nn.utils import parametrize
 
 from onelip.bench.measurement.peers import PEERS, replace_layers
 from onelip.bench.measurement.reference import ReferenceConvNet
-from onelip.models import ConvNet
+from onelip.factories import build, find_factory
+from onelip.models import NETWORKS, ConvNet
 from onelip.protocol import REFERENCE
 
 if TYPE_CHECKING:  # runs know much more than networks, none of which changes what is measured
@@ -30,6 +32,11 @@ _LEARNING_RATE = 1e-4  # has no influence on time or memory; small, so that rand
 
 def build_network(network: NetworkSpec, device: torch.device | None = None) -> nn.Module:
     """The network in training mode."""
+    if network.is_factory:
+        model = build(find_factory(network.model), network.factory_arguments)
+        return (model if device is None else model.to(device)).train()
+    if network.model in NETWORKS:
+        return NETWORKS[network.model](**network.network_arguments, device=device).train()
     config = convnet_config(network)
     if network.method == REFERENCE:
         model = ReferenceConvNet(config.channels, config.num_classes, config.padded_size, config.kernel_size)
@@ -45,6 +52,19 @@ def build_network(network: NetworkSpec, device: torch.device | None = None) -> n
 def convnet_config(network: NetworkSpec) -> ConvNetConfig:
     """The network as its class wants it; refuses what no network has. Peers replace the layers of a plain network."""
     return replace(network, method=REFERENCE).config if network.method in PEERS else network.config
+
+
+def reference_of(network: NetworkSpec) -> NetworkSpec:
+    """The plain network that times are compared with."""
+    return replace(network, method=REFERENCE, model="convnet")
+
+
+def check_network(network: NetworkSpec) -> None:
+    """Refuse what no network can be built from; a user's own is built when it is measured."""
+    if network.model in NETWORKS:
+        build_network(network, torch.device("meta"))
+    elif not network.is_factory:
+        convnet_config(network)
 
 
 def random_batch(network: NetworkSpec, batch_size: int, device: torch.device | None = None) -> tuple[Tensor, Tensor]:

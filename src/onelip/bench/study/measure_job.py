@@ -32,7 +32,7 @@ class MeasureJob(Job):
     def make_name(self) -> str:
         """By the measurement and the code that is measured, so that a change of it makes a new job."""
         measurement = self.measurement
-        code = fingerprint(measurement.quantity, measurement.network.method)
+        code = fingerprint(measurement.quantity, measurement.network.method, measurement.network.model)
         return run_name("job", {**asdict(measurement), "network": measurement.network, "fingerprint": code})
 
     @property

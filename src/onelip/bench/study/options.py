@@ -21,6 +21,8 @@ class StudyOptions:
     """Everything that determines which jobs a study has.
 
     Args:
+        models: architectures: convnet and others of `onelip.models`, each with every method and size, and functions of
+            the user's own, module:function, each as it is.
         methods: keys of methods.
         sizes: XS, S, M, L; empty if `width` is given.
         width: channels after the first layer, instead of sizes.
@@ -37,6 +39,7 @@ class StudyOptions:
         device: cpu or cuda: times on one say nothing about the other.
     """
 
+    models: tuple[str, ...] = ("convnet",)
     methods: tuple[str, ...] = MAIN_METHODS
     sizes: tuple[str, ...] = ("XS",)
     width: int | None = None
@@ -53,12 +56,12 @@ class StudyOptions:
     device: Literal["cpu", "cuda"] = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("methods", "datasets", "kernel_sizes"):
+        for name in ("models", "methods", "datasets", "kernel_sizes"):
             if not getattr(self, name):
                 raise InvalidInputError(f"a study needs at least one of its {name.replace('_', ' ')}")
         self._set("sizes", [size.upper() for size in self.sizes])
         self._set("budgets", [format_duration(parse_duration(budget)) for budget in self.budgets])
-        for name in ("methods", "datasets", "kernel_sizes"):
+        for name in ("models", "methods", "datasets", "kernel_sizes"):
             self._set(name, getattr(self, name))
         if (not self.sizes) == (self.width is None):
             raise InvalidInputError("give either sizes (XS, S, M, L) or a width, and not both")

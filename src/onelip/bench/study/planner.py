@@ -18,6 +18,7 @@ from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.search_job import SearchJob
 from onelip.bench.study.train_job import TrainJob
 from onelip.errors import InvalidInputError
+from onelip.factories import is_factory_name
 from onelip.layers import get_method
 from onelip.protocol import REFERENCE
 
@@ -66,10 +67,17 @@ class _Planner:
         for dataset in self.options.datasets:
             for size in self.options.sizes or (None,):
                 plain = NetworkSpec(method=REFERENCE, size=size, width=self.options.width, dataset=dataset)
-                networks = [dataclasses.replace(plain, method=method) for method in self.methods]
+                networks = [
+                    dataclasses.replace(plain, method=method, model=model)
+                    for model in self.options.models
+                    if not is_factory_name(model)
+                    for method in self.methods
+                ]
                 yield from (self._measurement("memory", network) for network in (plain, *networks))
                 yield from (self._measurement("macs", network) for network in (plain, *networks))
                 yield from (self._measurement("time", network) for network in networks)
+            for network in self._own_models(dataset):
+                yield from (self._measurement(quantity, network) for quantity in ("memory", "macs", "time"))
 
     def _measurement(self, quantity: Quantity, network: NetworkSpec) -> MeasureJob:
         # On a CPU the prediction is the account of a real run to 1 %, without the time of one.
@@ -82,7 +90,7 @@ class _Planner:
         if self.options.search_runs:
             for network in self._networks():
                 # Without a guarantee nothing is certified, so that all points would be equally good.
-                if get_method(network.method).guarantee != "none":
+                if network.is_factory or get_method(network.method).guarantee != "none":
                     base = self._spec(network, self.options.trial_budget, 0)
                     yield SearchJob(SearchConfig(base=base, trials=self.options.search_runs), self.options.device)
 
@@ -98,10 +106,20 @@ class _Planner:
         """Other kernels than the first on the first data set only."""
         datasets, width = self.options.datasets, self.options.width
         for number, kernel in enumerate(self.options.kernel_sizes):
+            # Networks other than convnet have kernels of their own.
+            models = self.options.models if number == 0 else {"convnet"}.intersection(self.options.models)
+            shared = {"width": width, "kernel_size": kernel}
             for dataset in datasets if number == 0 else datasets[:1]:
-                for size in self.options.sizes or (None,):
-                    for method in self.methods:
-                        yield NetworkSpec(method=method, size=size, width=width, dataset=dataset, kernel_size=kernel)
+                for model in models:
+                    if not is_factory_name(model):
+                        for size in self.options.sizes or (None,):
+                            for method in self.methods:
+                                yield NetworkSpec(method=method, size=size, dataset=dataset, model=model, **shared)
+                yield from self._own_models(dataset) if number == 0 else ()
+
+    def _own_models(self, dataset: str) -> Iterator[NetworkSpec]:
+        for model in filter(is_factory_name, self.options.models):
+            yield NetworkSpec(model=model, dataset=dataset)
 
     def _spec(self, network: NetworkSpec, budget: str | None, seed: int) -> RunSpec:
         return RunSpec(

@@ -6,7 +6,7 @@ It holds no state of jobs, which is in their records alone. Every session adds i
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from onelip.bench.runs import STUDY_FILE, dump_json, parse_json
 from onelip.bench.study.job_base import Job
 from onelip.bench.study.options import StudyOptions, options_from_plain
 from onelip.errors import InvalidInputError
+from onelip.factories import is_factory_name
 from onelip.version import __version__
 
 FORMAT = "onelip.bench.study"
@@ -28,6 +29,16 @@ def stored_options(study: Path) -> list[StudyOptions]:
     """The options of all sessions so far, each once; empty if the folder is not a study."""
     content = _read(study)
     return [options_from_plain(values) for values in content.get("options", [])]
+
+
+def check_trusted(models: Iterable[str], trusted: Sequence[str]) -> None:
+    """Refuse to run a user's own models unless the caller names them: a study may come from somebody else."""
+    for name in models:
+        if is_factory_name(name) and name not in trusted:
+            raise InvalidInputError(
+                f"the study has networks of {name}, and importing that runs code; "
+                f"if you trust it, say so: --model {name}"
+            )
 
 
 def add_to_study(study: Path, options: Sequence[StudyOptions], jobs: Sequence[Job]) -> None:
