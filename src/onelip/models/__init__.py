@@ -12,10 +12,24 @@ from typing import Any
 from onelip.models.config import ACTIVATIONS, ConvNetConfig
 from onelip.models.convnet import ConvNet, create
 from onelip.models.fastnet import FastNet
+from onelip.models.lipnextnet import LipNeXt
+from onelip.models.liresnet import BRONet, LiResNet
 from onelip.models.named_network import NamedNetwork
 from onelip.protocol import WIDTHS
 
-NETWORKS: dict[str, type[Any]] = {"fastnet": FastNet}
+NETWORKS: dict[str, type[Any]] = {"fastnet": FastNet, "liresnet": LiResNet, "bronet": BRONet, "lipnext": LipNeXt}
 """`NamedNetwork` classes by the name that `--model` and files of weights know them by; the paper's is "convnet"."""
 
-__all__ = ["ACTIVATIONS", "NETWORKS", "WIDTHS", "ConvNet", "ConvNetConfig", "FastNet", "NamedNetwork", "create"]
+__all__ = [
+    "ACTIVATIONS",
+    "NETWORKS",
+    "WIDTHS",
+    "BRONet",
+    "ConvNet",
+    "ConvNetConfig",
+    "FastNet",
+    "LiResNet",
+    "LipNeXt",
+    "NamedNetwork",
+    "create",
+]

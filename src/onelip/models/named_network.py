@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
 from onelip.layers.base import LipschitzLayer
+from onelip.layers.combine import UnitRowsLinear
 from onelip.layers.stacking import stacked_transforms
 from onelip.linalg.fourier import Size
 
@@ -46,6 +47,17 @@ class NamedNetwork(nn.Sequential):
         layers = [(cast(LipschitzLayer, self.get_submodule(name)), size) for name, size in self.sizes.items()]
         with stacked_transforms(layers):
             return super().forward(input)
+
+    def pair_constants(self) -> Tensor | None:
+        """Constants of the differences of two scores (classes, classes), in training: not proven. None means 2^(1/2).
+
+        That is ||w_i - w_j|| for the unit rows of a last layer behind 1-Lipschitz ones.
+        """
+        last = self[-1]
+        if not isinstance(last, UnitRowsLinear):
+            return None
+        rows = nn.functional.normalize(last.weight.detach(), dim=1)
+        return torch.cdist(rows, rows)
 
     def __getitem__(self, index: Any) -> Any:
         # A slice is no longer the network of `arguments`, so it is a plain sequence of modules.

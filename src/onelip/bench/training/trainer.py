@@ -23,6 +23,7 @@ from onelip.errors import UnknownLipschitzConstant
 from onelip.factories import build, find_factory
 from onelip.layers import get_method
 from onelip.losses import OffsetCrossEntropy
+from onelip.models import NamedNetwork
 from onelip.optim import retract
 
 
@@ -126,7 +127,8 @@ class Trainer:
         if not len(self.splits.validation):
             return None
         batches = evaluation_batches(self.splits.validation)
-        return estimate_scores(self.result, batches, self.loss, lipschitz=self._lipschitz())
+        pairs = self.result.pair_constants() if isinstance(self.result, NamedNetwork) else None
+        return estimate_scores(self.result, batches, self.loss, lipschitz=self._lipschitz(), pairs=pairs)
 
     def _lipschitz(self) -> float:
         """1 by construction of the method; for a user's own model what can be proven now; infinity for neither."""

@@ -1,8 +1,9 @@
 """Loss, accuracy and *estimated* certified accuracy: quick enough for every epoch, but not a certificate.
 
 The estimate takes the network for L-Lipschitz, with L = 1 as its method constructs it, and counts a correct prediction
-with `margin / (sqrt(2) L) >= radius`. The certificates of `onelip evaluate` prove the constant and subtract rounding
-errors. A method without a guarantee has no known constant: nothing is certified then, the estimate is 0.
+with `margin / (sqrt(2) L) >= radius`, or with the constants of its last layer's pairs of scores in place of sqrt(2).
+The certificates of `onelip evaluate` prove the constant and subtract rounding errors. A method without a guarantee has no
+known constant: nothing is certified then, the estimate is 0.
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ class Scores:
 
 @torch.no_grad()
 def estimate_scores(
-    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], loss: nn.Module, *, lipschitz: float
+    model: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    loss: nn.Module,
+    *,
+    lipschitz: float,
+    pairs: Tensor | None = None,
 ) -> Scores:
     """Evaluate a model in evaluation mode; afterwards it is in the mode it was in.
 
@@ -41,7 +47,8 @@ def estimate_scores(
         model: gives scores (batch, classes).
         batches: images and labels.
         loss: mean loss of scores and labels.
-        lipschitz: constant of the model; infinity where none is known.
+        lipschitz: constant of the model, or of what stands before its last layer; infinity where none is known.
+        pairs: constants (classes, classes) of the differences of two scores; sqrt(2) for all of them by default.
     """
     was_training = model.training
     model.eval()
@@ -50,7 +57,7 @@ def estimate_scores(
         scores = model(images)
         total_loss += float(loss(scores, labels)) * len(labels)
         count += len(labels)
-        radii.append(_radii(scores, labels, lipschitz))
+        radii.append(_radii(scores, labels, lipschitz, pairs))
     model.train(was_training)
     all_radii = torch.cat(radii)
     shares = [float((all_radii >= radius).double().mean()) for radius in RADII]
@@ -58,8 +65,10 @@ def estimate_scores(
     return Scores(total_loss / count, float((all_radii >= 0).double().mean()), certified)
 
 
-def _radii(scores: Tensor, labels: Tensor, lipschitz: float) -> Tensor:
-    """margin / (sqrt(2) L) for correct predictions, -1 for wrong ones."""
-    top = scores.topk(2, dim=1)
-    margin = top.values[:, 0] - top.values[:, 1]
-    return torch.where(top.indices[:, 0] == labels, margin / (math.sqrt(2) * lipschitz), -1.0)
+def _radii(scores: Tensor, labels: Tensor, lipschitz: float, pairs: Tensor | None) -> Tensor:
+    """Smallest lead / (m L) over the other classes for correct predictions, -1 for wrong ones."""
+    top, predicted = scores.max(1)
+    constants = scores.new_full(scores.shape, math.sqrt(2)) if pairs is None else pairs.to(scores)[predicted]
+    lead = (top[:, None] - scores) / (constants * lipschitz)
+    lead.scatter_(1, predicted[:, None], math.inf)
+    return torch.where(predicted == labels, lead.amin(1), -1.0)

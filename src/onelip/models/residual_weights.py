@@ -1,0 +1,75 @@
+"""Layers whose weight is the identity plus a small, scaled part: I + gamma * P / sqrt(depth), then constrained.
+
+LiResNet and BRONet write their layers so. The identity is what keeps signals alive through many layers; gamma, one
+number per output, lets a row leave it. The methods constrain the sum as they do any weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onelip.layers.bro import BROConv2d
+from onelip.layers.cholesky import CholeskyConv2d, CholeskyLinear
+from onelip.layers.shapes import ParametrisedLayer
+from onelip.layers.spectral import SpectralConv2d
+from onelip.linalg.fourier import Size
+
+
+class _ResidualWeight(ParametrisedLayer):
+    """`weight` is the part P; `scale` is depth^(-1/2)."""
+
+    gamma: nn.Parameter
+    scale: float = 1.0
+
+    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
+        """P, gamma and the bias."""
+        super().create_parameters(bias, factory)
+        self.gamma = nn.Parameter(torch.empty(self.weight_shape[0], **factory))
+
+    def start(self) -> None:
+        """P of small normal numbers, gamma = 1."""
+        nn.init.normal_(self.weight, std=1 / (self.core_out * math.prod(self.weight_shape[2:])))
+        nn.init.ones_(self.gamma)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Any:
+        """The method's, of I + gamma P scale."""
+        part = tensors["weight"]
+        rows, columns, *taps = self.weight_shape
+        identity = torch.eye(rows, columns, dtype=part.dtype, device=part.device)
+        if taps:  # at the centre tap
+            identity = nn.functional.pad(
+                identity[..., None, None], [side // 2 for side in reversed(taps) for _ in "ab"]
+            )
+        gamma = tensors["gamma"].reshape(*tensors["gamma"].shape, *(1 for _ in self.weight_shape[1:]))
+        return super().transform_tensors({"weight": identity + gamma * part * self.scale}, size)
+
+
+class ResidualSpectralConv2d(_ResidualWeight, SpectralConv2d):
+    """LiResNet's convolution, divided by a proven norm."""
+
+
+class ResidualBROConv2d(_ResidualWeight, BROConv2d):
+    """BRONet's convolution."""
+
+
+class ResidualCholeskyConv2d(_ResidualWeight, CholeskyConv2d):
+    """Orthogonalised by Cholesky at every frequency."""
+
+
+class ResidualCholeskyLinear(_ResidualWeight, CholeskyLinear):
+    """The dense layers of both networks."""
+
+
+RESIDUAL_CONVOLUTIONS = {
+    "spectral": ResidualSpectralConv2d,
+    "bro": ResidualBROConv2d,
+    "cholesky": ResidualCholeskyConv2d,
+}
+"""By method."""
