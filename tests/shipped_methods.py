@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 SHIPPED = (
-    *("aol", "bcop", "bjorck", "bro", "cayley", "cholesky", "cpl", "eco", "lot", "oni", "sandwich", "sll", "soc"),
+    *(
+        "aoc",
+        "aol",
+        "bcop",
+        "bjorck",
+        "bro",
+        "cayley",
+        "cholesky",
+        "cpl",
+        "eco",
+        "lot",
+        "oni",
+        "sandwich",
+        "sll",
+        "soc",
+    ),
     *("spectral", "standard", "stiefel"),
 )

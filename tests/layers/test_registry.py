@@ -66,7 +66,7 @@ def test_layers_by_key() -> None:
     assert type(create_linear("aol", 3, 4)) is get_method("aol").linear_layer
     assert type(layers.create_conv_transpose("aol", 3, 4, 3)) is layers.__dict__["AOLConvTranspose2d"]
     assert type(layers.create_conv1d("AOL", 3, 4, 3)) is layers.__dict__["AOLConv1d"]
-    with pytest.raises(ValueError, match="use one of aol, bcop"):
+    with pytest.raises(ValueError, match="use one of aoc, aol, bcop"):
         get_method("nope")
 
 

@@ -24,6 +24,7 @@ from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
 from onelip.layers.variants import LipschitzConv1d, LipschitzConvTranspose2d, of_signals, transposed
 
 if TYPE_CHECKING:
+    from onelip.layers.aoc import AOCConv2d, AOCLinear
     from onelip.layers.aol import AOLConv2d, AOLLinear
     from onelip.layers.bcop import BCOPConv2d, BCOPLinear
     from onelip.layers.bjorck import BjorckConv2d, BjorckLinear
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from onelip.layers.stiefel import StiefelConv2d, StiefelLinear
 
     # Made at run time, from the convolutions; they take the further arguments of those too.
+    AOCConv1d = LipschitzConv1d
+    AOCConvTranspose2d = LipschitzConvTranspose2d
     AOLConv1d = LipschitzConv1d
     AOLConvTranspose2d = LipschitzConvTranspose2d
     BCOPConv1d = LipschitzConv1d
@@ -126,6 +129,10 @@ def create_linear(method: str, *args: Any, **kwargs: Any) -> LipschitzLinear:
 
 
 __all__ = [
+    "AOCConv1d",
+    "AOCConv2d",
+    "AOCConvTranspose2d",
+    "AOCLinear",
     "AOLConv1d",
     "AOLConv2d",
     "AOLConvTranspose2d",

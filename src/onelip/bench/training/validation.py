@@ -2,8 +2,8 @@
 
 The estimate takes the network for L-Lipschitz, with L = 1 as its method constructs it, and counts a correct prediction
 with `margin / (sqrt(2) L) >= radius`, or with the constants of its last layer's pairs of scores in place of sqrt(2).
-The certificates of `onelip evaluate` prove the constant and subtract rounding errors. A method without a guarantee has no
-known constant: nothing is certified then, the estimate is 0.
+The certificates of `onelip evaluate` prove the constant and subtract rounding errors. A method without a guarantee has
+no known constant: nothing is certified then, the estimate is 0.
 """
 
 from __future__ import annotations
