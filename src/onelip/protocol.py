@@ -19,7 +19,7 @@ SIZES = tuple(WIDTHS)
 REFERENCE = "reference"
 """In the place of a method: the plain network that all costs are compared with."""
 
-AugmentationName = Literal["none", "crop-flip", "randaugment"]
+AugmentationName = Literal["none", "shift-flip", "crop-flip", "randaugment"]
 
 
 @dataclass(frozen=True)

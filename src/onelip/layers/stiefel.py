@@ -70,6 +70,7 @@ METHOD = MethodInfo(
     conv=StiefelConv2d,
     linear_layer=StiefelLinear,
     learning_rate=BCOP.learning_rate,
+    short_learning_rate=0.005,
     published=Complexity(
         input_operations="CONV",
         input_macs="b*s**2*c**2*k**2",

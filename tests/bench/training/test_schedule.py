@@ -16,7 +16,8 @@ from onelip.errors import InvalidInputError
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_equals_torch_one_cycle(steps: int, name: str) -> None:
     ours, theirs = (
-        make_optimiser(name, [nn.Parameter(torch.zeros(2))], lr=0.3, weight_decay=0.0, momentum=0.9) for _ in range(2)
+        make_optimiser(name, nn.ParameterList([torch.zeros(2)]), lr=0.3, weight_decay=0.0, momentum=0.9)
+        for _ in range(2)
     )
     scheduler = torch.optim.lr_scheduler.OneCycleLR(theirs, max_lr=0.3, total_steps=steps)
     plan, schedule = StepPlan(steps), OneCycle(0.3)
@@ -35,7 +36,7 @@ def test_equals_torch_one_cycle(steps: int, name: str) -> None:
 
 
 def test_momentum_stays_if_wished() -> None:
-    optimiser = make_optimiser("sgd", [nn.Parameter(torch.zeros(2))], lr=0.3, weight_decay=0.0, momentum=0.9)
+    optimiser = make_optimiser("sgd", nn.ParameterList([torch.zeros(2)]), lr=0.3, weight_decay=0.0, momentum=0.9)
     OneCycle(0.3).apply(optimiser, 0.4, 100, cycle_momentum=False)
     assert optimiser.param_groups[0]["momentum"] == 0.9
 
@@ -44,13 +45,13 @@ def test_optimisers_by_name() -> None:
     names = set(known_optimisers())
     assert {"sgd", "adam", "adamw", "nadam", "rmsprop"} <= names
     assert not {"lbfgs", "sparseadam", "optimizer"} & names
-    parameters = [nn.Parameter(torch.zeros(3, 3))]
+    parameters = nn.ParameterList([torch.zeros(3, 3)])
     for name in names:
         assert type(make_optimiser(name, parameters, lr=0.1, weight_decay=1e-4, momentum=0.9)).__name__.lower() == name
 
 
 def test_unknown_or_unfit_optimisers() -> None:
     with pytest.raises(InvalidInputError, match=r"unknown optimizer 'sdg'; known: .*sgd"):
-        make_optimiser("sdg", [], lr=0.1, weight_decay=0.0, momentum=0.9)
+        make_optimiser("sdg", nn.ParameterList(), lr=0.1, weight_decay=0.0, momentum=0.9)
     with pytest.raises(InvalidInputError, match="cannot train this network"):
-        make_optimiser("muon", [nn.Parameter(torch.zeros(2, 2, 3, 3))], lr=0.1, weight_decay=0.0, momentum=0.9)
+        make_optimiser("muon", nn.ParameterList([torch.zeros(2, 2, 3, 3)]), lr=0.1, weight_decay=0.0, momentum=0.9)

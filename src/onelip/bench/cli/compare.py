@@ -19,11 +19,12 @@ from onelip.bench.data import load
 from onelip.bench.engines.driver import Driver
 from onelip.bench.measurement.memory_limits import GIB, available_memory
 from onelip.bench.runs.dataset_option import DatasetOption
+from onelip.bench.runs.recipes import RecipeName
 from onelip.bench.study.job_base import Job, JobState, JobStatus, state_of
 from onelip.bench.study.job_memory import predicted_bytes
 from onelip.bench.study.job_tables import plan_table, result_table
 from onelip.bench.study.live_view import LiveView
-from onelip.bench.study.options import StudyOptions, preset
+from onelip.bench.study.options import PresetName, StudyOptions, preset
 from onelip.bench.study.planner import plan
 from onelip.bench.study.study_file import add_to_study, check_trusted, stored_options
 from onelip.bench.study.time_left import TimeLeft, short_duration
@@ -39,6 +40,8 @@ class CompareCommand:
 
     onelip compare --preset cpu      CIFAR-10 on a CPU, about a night
 
+    onelip compare --preset minutes  CIFAR-10, all methods, the paper's budgets divided by 60
+
     onelip compare --preset paper    the paper's protocol, on all GPUs found here
 
     Ctrl-C stops it, `onelip compare --out DIR` continues; nothing is done twice.
@@ -46,7 +49,7 @@ class CompareCommand:
     More options on the same folder add jobs. Several processes share the work.
     """
 
-    preset: Literal["quick", "cpu", "paper"] | None = None
+    preset: PresetName | None = None
     """What to compare; the options below replace parts of it. By default what --out holds already, else quick."""
     model: tuple[str, ...] = ()
     """Architectures: convnet, fastnet, ... with every method; and functions of your own, module:function, of
@@ -73,7 +76,7 @@ class CompareCommand:
     """Final trainings of each network, with the seeds 0, 1, ..."""
     batch_size: int | None = None
     """Images per step, in training and in measurements."""
-    recipe: Literal["paper", "short"] | None = None
+    recipe: RecipeName | None = None
     """Recipe of the trainings: the paper's, or the one for minutes (docs/training.md)."""
     measure: Literal["full", "short", "none"] | None = None
     """Times as `onelip measure time`, or within seconds with wide intervals, or no costs at all."""

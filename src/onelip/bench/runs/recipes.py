@@ -1,24 +1,34 @@
-"""Recipes of training: settings that belong together. docs/training.md has reasons and figures."""
+"""Recipes of training: settings that belong together. docs/training.md and docs/training_fast.md have the reasons."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from onelip.protocol import AugmentationName
+
+RecipeName = Literal["paper", "short", "fast"]
+
+Precision = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Defaults of a `RunSpec`; each one that is given there wins."""
+    """Defaults of a `RunSpec`; each one that is given there wins. No augmentation means that of the data set."""
 
     optimizer: str
     batch_size: int
     temperature: float
+    precision: Precision = "float32"
+    augmentation: AugmentationName | None = None
 
 
-RECIPES = {
-    "paper": Recipe(optimizer="sgd", batch_size=256, temperature=0.25),
-    "short": Recipe(optimizer="adam", batch_size=64, temperature=2.0),
+RECIPES: dict[str, Recipe] = {
+    "paper": Recipe("sgd", 256, 0.25),
+    "short": Recipe("adam", 64, 2.0),
+    "fast": Recipe("adam", 256, 2.0, "bfloat16", "shift-flip"),
 }
-"""paper: for hours. short: for seconds to minutes, a few hundred steps."""
+"""paper: for hours. short: for seconds to minutes, a few hundred steps. fast: the most within minutes, with fastnet."""
 
 PAPER_FROM_SECONDS = 3600.0
 """Budgets below this follow the recipe "short" unless told otherwise: the paper's shortest is two hours."""

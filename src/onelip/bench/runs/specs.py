@@ -12,7 +12,7 @@ from torch import nn
 from onelip.bench.published import published_rates
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.runs.durations import format_duration, parse_duration
-from onelip.bench.runs.recipes import PAPER_FROM_SECONDS, RECIPES, Recipe
+from onelip.bench.runs.recipes import PAPER_FROM_SECONDS, RECIPES, Precision, RecipeName
 from onelip.errors import InvalidInputError
 from onelip.factories import is_factory_name
 from onelip.layers import MethodInfo, get_method
@@ -29,6 +29,7 @@ OWN_MODEL = "own"
 OWN_MODEL_RATES = {
     "paper": {"lr": 0.05, "weight_decay": USUAL_WEIGHT_DECAY},
     "short": {"lr": 0.002, "weight_decay": USUAL_WEIGHT_DECAY},
+    "fast": {"lr": 0.002, "weight_decay": 0.0},
 }
 """Learning rates that most methods have."""
 
@@ -179,14 +180,14 @@ class RunSpec:
     """Training time, such as 2h, 5m, 90s. Evaluation does not count. Give this or --epochs."""
     epochs: int | None = None
     """Passes over the training set, instead of --budget."""
-    recipe: Literal["auto", "paper", "short"] = "auto"
-    """Defaults of batch size, learning rate, optimiser and temperature: the paper's, or short for a few hundred steps.
-    auto is short for budgets below 1h, else paper."""
+    recipe: Literal["auto", RecipeName] = "auto"
+    """Defaults of batch size, learning rate, optimiser, temperature, precision and augmentation: the paper's, short for
+    a few hundred steps, or fast for fastnet. auto is short for budgets below 1h, else paper; for fastnet it is fast."""
     setting: Literal["auto", "own", "published"] = "auto"
     """Starts, padding and layer arguments: onelip's own, or those of the comparison paper's code. auto is published
     for the recipe paper, where the paper has the method, else own."""
     batch_size: int | None = None
-    """Images per step, over all processes; by default that of the recipe (256; short: 64)."""
+    """Images per step, over all processes; by default that of the recipe (paper and fast: 256; short: 64)."""
     lr: float | None = None
     """Highest learning rate of the schedule; by default the paper's for this network (short: 0.002 for most)."""
     weight_decay: float | None = None
@@ -204,9 +205,15 @@ class RunSpec:
     temperature: float | None = None
     """Temperature of the loss; by default that of the recipe (0.25; short: 2)."""
     augmentation: AugmentationName | None = None
-    """none, crop-flip or randaugment; by default what the paper uses for the data set."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16: autocast of the input transformations; parameter transformations stay in float32."""
+    """none, shift-flip, crop-flip or randaugment; by default the paper's for the data set (fast: shift-flip)."""
+    loss: Literal["offset", "emma", "annealing", "regularised"] = "offset"
+    """offset: cross-entropy with an offset, the paper's; emma, annealing (LA), regularised (CR): later ones. They take
+    --offset as their margin, and the first three --temperature."""
+    lookahead: bool = False
+    """Let slow weights follow every 6 steps, half of the way."""
+    precision: Precision | None = None
+    """bfloat16: autocast of the input transformations; parameter transformations stay in float32. By default that of
+    the recipe (paper and short: float32; fast: bfloat16)."""
     channels_last: bool = False
     """Store images channels-last."""
     ema_decay: float | None = None
@@ -228,7 +235,7 @@ class RunSpec:
             self._set("budget", format_duration(parse_duration(self.budget)))  # 300s and 5m are one run
         if self.recipe == "auto":
             is_short = self.budget_seconds is not None and self.budget_seconds < PAPER_FROM_SECONDS
-            self._set("recipe", "short" if is_short else "paper")
+            self._set("recipe", "fast" if self.network.model == "fastnet" else "short" if is_short else "paper")
         if self.recipe not in RECIPES:
             raise InvalidInputError(f"unknown recipe {self.recipe!r}; known: auto, {', '.join(RECIPES)}")
         if self.setting == "auto":
@@ -243,7 +250,7 @@ class RunSpec:
             _ = self.new_network("meta") if self.network.model in NETWORKS else self.network_config
             rates = self._rates(method)
         defaults = asdict(RECIPES[self.recipe]) | rates
-        defaults["augmentation"] = self.network.data.augmentation
+        defaults["augmentation"] = RECIPES[self.recipe].augmentation or self.network.data.augmentation
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 self._set(name, value)
@@ -252,8 +259,9 @@ class RunSpec:
 
     def _rates(self, method: MethodInfo) -> dict[str, float]:
         """Learning rate and weight decay, where they are not given."""
-        if self.recipe == "short":
-            return {"lr": method.short_learning_rate, "weight_decay": USUAL_WEIGHT_DECAY}
+        if self.recipe != "paper":
+            decay = OWN_MODEL_RATES[self.recipe]["weight_decay"]
+            return {"lr": method.short_learning_rate, "weight_decay": decay}
         network = self.network
         dataset = network.dataset.removesuffix("-mini")
         rates = published_rates(dataset, network.kernel_size, method.key, network.size)
@@ -300,8 +308,15 @@ class RunSpec:
         assert self.lr is not None
         assert self.augmentation is not None
         assert self.weight_decay is not None
+        assert self.precision is not None
         return Settings(
-            self.optimizer, self.batch_size, self.temperature, self.lr, self.weight_decay, self.augmentation
+            self.optimizer,
+            self.batch_size,
+            self.temperature,
+            self.lr,
+            self.weight_decay,
+            self.augmentation,
+            self.precision,
         )
 
     @property
@@ -316,9 +331,13 @@ class RunSpec:
 
 
 @dataclass(frozen=True)
-class Settings(Recipe):
+class Settings:
     """The options of a `RunSpec` that have no fixed default, as they are used."""
 
+    optimizer: str
+    batch_size: int
+    temperature: float
     lr: float
     weight_decay: float
     augmentation: AugmentationName
+    precision: Precision

@@ -1,15 +1,15 @@
-"""Optimisers of torch by name."""
+"""Optimisers by name: those of torch, onelip's own, and Muon with Adam for what it does not take."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
 from onelip.errors import InvalidInputError
+from onelip.optim import ManifoldAdam
 
 
 def known_optimisers() -> dict[str, type[torch.optim.Optimizer]]:
@@ -17,7 +17,8 @@ def known_optimisers() -> dict[str, type[torch.optim.Optimizer]]:
     classes = [value for value in vars(torch.optim).values() if inspect.isclass(value)]
     optimisers = [value for value in classes if issubclass(value, torch.optim.Optimizer)]
     suitable = [value for value in optimisers if {"lr", "weight_decay"} <= _arguments(value)]
-    return {value.__name__.lower(): value for value in sorted(suitable, key=lambda value: value.__name__.lower())}
+    by_name = {value.__name__.lower(): value for value in [*suitable, ManifoldAdam]}
+    return {name: by_name[name] for name in sorted(by_name)}
 
 
 def find_optimiser(name: str) -> type[torch.optim.Optimizer]:
@@ -29,15 +30,16 @@ def find_optimiser(name: str) -> type[torch.optim.Optimizer]:
 
 
 def make_optimiser(
-    name: str, parameters: Iterable[nn.Parameter], *, lr: float, weight_decay: float, momentum: float
+    name: str, model: nn.Module, *, lr: float, weight_decay: float, momentum: float
 ) -> torch.optim.Optimizer:
     """The optimiser of that name; momentum is passed on where there is such an argument."""
     optimiser: Any = find_optimiser(name)
+    trained: Any = model if optimiser is ManifoldAdam else model.parameters()
     arguments: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
     if "momentum" in _arguments(optimiser):
         arguments["momentum"] = momentum
     try:
-        return optimiser(parameters, **arguments)
+        return optimiser(trained, **arguments)
     except ValueError as error:  # such as Muon, which takes matrices only
         raise InvalidInputError(f"optimizer {name} cannot train this network: {error}") from error
 

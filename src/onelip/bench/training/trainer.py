@@ -22,9 +22,9 @@ from onelip.certification import lipschitz_bound
 from onelip.errors import UnknownLipschitzConstant
 from onelip.factories import build, find_factory
 from onelip.layers import get_method
-from onelip.losses import OffsetCrossEntropy
+from onelip.losses import EMMA, CertificateRegularised, LogitAnnealing, OffsetCrossEntropy
 from onelip.models import NamedNetwork
-from onelip.optim import retract
+from onelip.optim import Lookahead, retract
 
 
 class StopTraining(Exception):  # noqa: N818 - a request, not an error
@@ -40,7 +40,7 @@ class Trainer:
 
     def __init__(self, config: RunSpec, ranks: Ranks) -> None:
         self.config, self.ranks = config, ranks
-        if config.precision == "bfloat16":
+        if config.settings.precision == "bfloat16":
             check_bfloat16(ranks.device)
         self.splits: Splits = make_splits(
             load(config.network.dataset, ranks.device), config.validation_fraction, config.validation_seed
@@ -61,13 +61,14 @@ class Trainer:
         self.parallel = ranks.wrap(self.model)
         self.optimiser = make_optimiser(
             config.settings.optimizer,
-            self.model.parameters(),
+            self.model,
             lr=config.settings.lr,
             weight_decay=config.settings.weight_decay,
             momentum=config.momentum,
         )
         self.schedule = OneCycle(config.settings.lr)
-        self.loss = OffsetCrossEntropy(config.offset, config.settings.temperature)
+        self.lookahead = Lookahead(self.model.parameters()) if config.lookahead else None
+        self.loss = _new_loss(config)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=ranks.device)
         self.loss_steps = 0
 
@@ -77,12 +78,18 @@ class Trainer:
         lr = self.schedule.apply(self.optimiser, fraction, planned_steps, cycle_momentum=config.cycle_momentum)
         if config.channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=config.settings.precision == "bfloat16"):
             scores = self.parallel(images)
-        loss = self.loss(scores.float(), labels)
+        if isinstance(self.loss, EMMA):
+            self.loss.progress = fraction
+            loss = self.loss(scores.float(), labels, self._pair_constants(self.model))
+        else:
+            loss = self.loss(scores.float(), labels)
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
+        if self.lookahead is not None:
+            self.lookahead.update()
         retract(self.model)
         self._update_average()
         self.loss_sum += self.ranks.mean(loss.detach())
@@ -127,8 +134,12 @@ class Trainer:
         if not len(self.splits.validation):
             return None
         batches = evaluation_batches(self.splits.validation)
-        pairs = self.result.pair_constants() if isinstance(self.result, NamedNetwork) else None
+        pairs = self._pair_constants(self.result)
         return estimate_scores(self.result, batches, self.loss, lipschitz=self._lipschitz(), pairs=pairs)
+
+    @staticmethod
+    def _pair_constants(model: nn.Module) -> Tensor | None:
+        return model.pair_constants() if isinstance(model, NamedNetwork) else None
 
     def _lipschitz(self) -> float:
         """1 by construction of the method; for a user's own model what can be proven now; infinity for neither."""
@@ -146,6 +157,7 @@ class Trainer:
             "model": dict(self.model.state_dict()),
             "average": None if self.average is None else dict(self.average.state_dict()),
             "optimiser": self.optimiser.state_dict(),
+            "lookahead": None if self.lookahead is None else self.lookahead.state_dict(),
             "loss_sum": self.loss_sum,
             "loss_steps": self.loss_steps,
             "rng": torch.get_rng_state(),
@@ -157,10 +169,26 @@ class Trainer:
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         self.optimiser.load_state_dict(state["optimiser"])
+        if self.lookahead is not None:
+            self.lookahead.load_state_dict(state["lookahead"])
         self.loss_sum.copy_(state["loss_sum"])
         self.loss_steps = state["loss_steps"]
         torch.set_rng_state(state["rng"])
         self.stream.seek(step)
+
+
+def _new_loss(config: RunSpec) -> nn.Module:
+    """The offset is a lead of scores, which a 1-Lipschitz network turns into a radius of offset / sqrt(2)."""
+    temperature = config.settings.temperature
+    match config.loss:
+        case "emma":
+            return EMMA(config.offset / math.sqrt(2), temperature=temperature)
+        case "annealing":
+            return LogitAnnealing(config.offset, temperature)
+        case "regularised":
+            return CertificateRegularised()
+        case _:
+            return OffsetCrossEntropy(config.offset, temperature)
 
 
 def _new_model(config: RunSpec) -> nn.Module:
