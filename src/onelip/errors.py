@@ -1,9 +1,18 @@
 """Errors that a user can act on: each message is one line that says what is wrong and what is allowed."""
 
+import difflib
+from collections.abc import Iterable
+
 
 def one_line(error: BaseException) -> str:
     """Type and message of an unexpected error on one line, for records and tables."""
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'aol'?` where a known name is close to this one, else nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 class OnelipError(Exception):

@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, did_you_mean
 from onelip.layers.activations import Abs, GroupSort, Householder, MaxMin
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.centering import BatchCentering, BatchLipNorm, LayerCentering
@@ -104,7 +104,8 @@ def get_method(key: str) -> MethodInfo:
     """The method with this key, in any case."""
     method = _METHODS.get(key.lower())
     if method is None:
-        raise InvalidInputError(f"there is no method {key!r}, use one of {', '.join(_METHODS)}")
+        close = did_you_mean(key, _METHODS)
+        raise InvalidInputError(f"there is no method {key!r}, use one of {', '.join(_METHODS)}{close}")
     return method
 
 

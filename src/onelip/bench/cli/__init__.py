@@ -8,11 +8,8 @@ file of the command that is called is imported, so that a command costs the star
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib
-import io
 import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +20,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onelip.errors import InvalidInputError, OnelipError
+from onelip.bench.cli.help_text import HelpText, captured, read_help, terminal_width
+from onelip.bench.cli.parse_messages import message_of
+from onelip.errors import InvalidInputError, OnelipError, did_you_mean
 from onelip.version import __version__
 
 _DESCRIPTION = "1-Lipschitz layers for PyTorch, certificates that hold, and their comparison."
@@ -79,25 +78,32 @@ def run(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> Runnable:
-    messages = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(messages):
-            return _parse_or_exit(arguments)
-    except SystemExit as stop:
-        if stop.code in (None, 0):  # --help
-            raise
-        text, messages = messages.getvalue(), io.StringIO()
-        raise InvalidInputError(one_line(text)) from None
-    finally:
-        sys.stderr.write(messages.getvalue())  # warnings of a command line that is good all the same
+    (name, *rest), commands = arguments, command_summaries()
+    if name not in commands:
+        instead = did_you_mean(name, commands) or f", use one of {', '.join(commands)}"
+        raise InvalidInputError(f"there is no command {name!r}{instead}; see onelip --help")
+    if "--help" in rest or "-h" in rest:
+        print(command_help(name, [word for word in rest if word not in ("--help", "-h")]).render(terminal_width()))
+        raise SystemExit(0)
+    with captured() as printed:
+        try:
+            found, words = _tyro(name, rest), printed()
+        except SystemExit:
+            parts = [[rest[0]]] if rest and not rest[0].startswith("-") else []
+            flags = [flag for part in (*parts, []) for flag in command_help(name, part).flags]
+            raise InvalidInputError(message_of(printed(), name, flags)) from None
+    sys.stderr.write(words)  # warnings of a command line that is good all the same
+    return found
 
 
-def _parse_or_exit(arguments: list[str]) -> Runnable:
-    first, commands = arguments[0], command_summaries()
-    if first not in commands:
-        raise InvalidInputError(f"there is no command {first!r}, use one of {', '.join(commands)}; see onelip --help")
-    options: Any = importlib.import_module(f"{__name__}.{first}").COMMAND
-    return tyro.cli(options, prog=f"onelip {first}", args=arguments[1:], config=_STYLE)
+def _tyro(command: str, arguments: list[str]) -> Runnable:
+    options: Any = importlib.import_module(f"{__name__}.{command}").COMMAND
+    return tyro.cli(options, prog=f"onelip {command}", args=arguments, config=_STYLE)
+
+
+def command_help(command: str, arguments: list[str]) -> HelpText:
+    """The help of a command, or of the sub-command that `arguments` begin with."""
+    return read_help(lambda: _tyro(command, [*arguments, "--help"]))
 
 
 def print_help() -> None:
@@ -109,15 +115,3 @@ def print_help() -> None:
     console.print(f"usage: onelip COMMAND \\[options]\n\n{_DESCRIPTION}\n", highlight=False)
     console.print(table)
     console.print("\nonelip COMMAND --help explains a command, onelip --version prints the version.", highlight=False)
-
-
-def one_line(box: str) -> str:
-    """The text of one of tyro's error boxes as one line: frames, colours and line breaks removed.
-
-    tyro has no public way to get at its messages before they are framed. No word inside the frame is lost.
-    """
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    rows = [row.strip("│ ") for row in plain.splitlines() if not row.startswith(("╭", "╰"))]
-    # A row of dashes separates two parts; other rows of one part are broken only for the width of the terminal.
-    parts = [" ".join(part.split()).rstrip(".") for part in re.split(r"\n─+\n", "\n".join(rows))]
-    return "; ".join(part for part in parts if part)

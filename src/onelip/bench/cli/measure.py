@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from onelip.bench.cli.measure_options import Networks, Repetitions, usable_device
+from onelip.bench.cli.measure_options import Networks, Repetitions
 from onelip.bench.measurement import PREDICTED, REFERENCE, Measurement, Outcome
 from onelip.bench.measurement.peers import PEERS
 from onelip.bench.measurement.ratio_figure import check_format, save_ratios
+from onelip.bench.runs.devices import usable_device
 from onelip.bench.runs.durations import parse_duration
 from onelip.errors import InvalidInputError
 

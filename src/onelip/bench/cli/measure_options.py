@@ -17,7 +17,8 @@ from onelip.bench.measurement.peers import PEERS, peer_versions
 from onelip.bench.measurement.throughput import default_rounds
 from onelip.bench.runs import NetworkSpec, dump_json
 from onelip.bench.runs.dataset_option import DatasetOption
-from onelip.errors import InvalidInputError
+from onelip.bench.runs.devices import usable_device
+from onelip.errors import InvalidInputError, did_you_mean
 from onelip.factories import find_factory, is_factory_name, search_working_folder
 from onelip.layers import list_methods
 
@@ -90,7 +91,9 @@ class Networks:
         ours = [method.key for method in list_methods()]
         names = [name.lower() for name in self.methods]
         if unknown := [name for name in names if name not in ours and name not in PEERS]:
-            raise InvalidInputError(f"there is no method {unknown[0]!r}, use some of {', '.join([*ours, *PEERS])}")
+            known = [*ours, *PEERS]
+            close = did_you_mean(unknown[0], known)
+            raise InvalidInputError(f"there is no method {unknown[0]!r}, use some of {', '.join(known)}{close}")
         chosen = [*(names or ours), *(PEERS if self.peers else ())]
         if any(name in PEERS for name in chosen):
             if quantity not in ("time", "memory"):
@@ -148,16 +151,3 @@ class Repetitions:
                 raise InvalidInputError(f"--seconds must be a positive number, not {self.seconds}")
             return replace(usual, seconds=self.seconds)
         return None
-
-
-def usable_device(name: str) -> str:
-    """The device of this name, "auto" resolved; refuses what this machine does not have."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InvalidInputError(f"there is no device {name!r}, use auto, cpu, cuda or cuda:<number>") from None
-    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
-        raise InvalidInputError(f"the device {name!r} cannot be used here, use cpu or auto")
-    return name

@@ -18,7 +18,7 @@ from onelip.bench.data.mini import MINI, read_mini
 from onelip.bench.data.npm import NpmPackage
 from onelip.bench.data.own import is_own, own_info
 from onelip.bench.data.tiny_imagenet import TINY_IMAGENET, ZIP_MD5, read_tiny_imagenet
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, did_you_mean
 from onelip.protocol import DatasetInfo
 
 
@@ -72,6 +72,7 @@ def get_entry(name: str) -> Entry:
     if name not in _ENTRIES:
         raise InvalidInputError(
             f"unknown data set {name!r}; known: {', '.join(_ENTRIES)}, and paths of image folders and .npz files"
+            + did_you_mean(name, _ENTRIES)
         )
     return _ENTRIES[name]
 

@@ -199,7 +199,8 @@ class RunSpec:
     momentum: float = 0.9
     """Momentum, where the optimiser has one; the schedule cycles it unless --no-cycle-momentum."""
     cycle_momentum: bool = True
-    """Move momentum (or beta1) from 0.95 to 0.85 and back while the learning rate rises and falls: torch's default."""
+    """Keep momentum (or beta1) fixed. Otherwise it moves from 0.95 to 0.85 and back while the learning rate rises and
+    falls, torch's default."""  # the help of --no-cycle-momentum, the only way to write this option
     offset: float = 2 * math.sqrt(2) * 36 / 255
     """Margin that the loss asks for."""
     temperature: float | None = None

@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from onelip.bench.runs.devices import usable_device
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -59,7 +61,7 @@ def joined_ranks(device: str | None) -> Iterator[Ranks]:
     Args:
         device: such as "cpu" or "cuda"; by default a GPU where there is one.
     """
-    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    kind = usable_device(device)
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if world_size == 1:
         yield Ranks(0, 1, torch.device(kind))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import nn
 
 from onelip.bench.data import DataSplit, evaluation_batches, load, make_splits
 from onelip.bench.runs import RunRecord, RunSpec, RunStatus, read_dataclass, read_record, start_run
+from onelip.bench.runs.devices import usable_device
 from onelip.bench.training.loop import KIND, trained_network
 from onelip.certification import certified_accuracy
 from onelip.errors import InvalidInputError
@@ -42,7 +42,7 @@ def evaluate_run(
     spec = read_spec(record, folder)
     if record.status is not RunStatus.FINISHED:
         raise InvalidInputError(f"{folder}: the run is {record.status.value}; only a finished run can be evaluated")
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    where = usable_device(device)
     model = trained_network(folder, record, allow).to(where).eval()
     splits = make_splits(load(spec.network.dataset, where), spec.validation_fraction, spec.validation_seed)
     chosen = splits.test if split == "test" else splits.validation

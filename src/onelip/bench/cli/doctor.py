@@ -1,0 +1,170 @@
+"""`onelip doctor`: what onelip finds on this machine, and whether certificates hold on it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+import onelip
+from onelip.bench.data import list_datasets, load
+from onelip.bench.data.cache import cache_folder, read_note
+from onelip.bench.data.catalogue import get_dataset, is_embedded
+from onelip.bench.runs.machine import machine_facts
+from onelip.bench.terminal import plain_table
+from onelip.certification.precision import ieee_arithmetic
+from onelip.errors import OnelipError, one_line
+
+State = Literal["ok", "note", "FAILED"]
+_EXTRAS = {
+    "attack": ("foolbox",),
+    "augment": ("kornia",),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "ray": ("ray",),
+    "slurm": ("submitit",),
+}
+_ATTACKS = 14  # for each image: towards the ten classes, and four at random
+_METHODS = ("aol", "bcop", "cayley", "cpl", "lot", "soc")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report."""
+
+    what: str
+    state: State
+    text: str
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """Say what is installed and found here, and test that a certificate holds on this machine.
+
+    Versions, device, threads, precision switches and data sets are listed. Then small networks of six methods are
+    certified, and every certificate is attacked: the float32 program must keep its answer at the edge of each ball, in
+    the directions of the gradients and in random ones. That takes some 20 seconds. Exit code 1 if a test failed.
+    """
+
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        """Print what is found; 1 if a test failed."""
+        console = Console(markup=False, highlight=False)
+        findings = [*machine_findings(), *data_findings()]
+        with console.status("testing certificates", spinner="line"):
+            findings += [solve_finding(), *(certificate_finding(method) for method in _METHODS)]
+        failed = [finding for finding in findings if finding.state == "FAILED"]
+        if self.json:
+            print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        else:
+            rows = [(finding.what, finding.state, finding.text) for finding in findings]
+            console.print(plain_table(("what", "state", "found"), (), rows, wrapped=("found",)))
+            console.print("all is well" if not failed else "please report this: see SECURITY.md of onelip")
+        return 1 if failed else 0
+
+
+def machine_findings() -> Iterator[Finding]:
+    """Versions, processor, device, threads, switches, extras."""
+    facts = machine_facts()
+    versions = facts["versions"]
+    yield Finding("onelip", "ok", f"{versions['onelip']}, Python {versions['python']}, {facts['os']}")
+    yield Finding("torch", "ok", f"{versions['torch']}, numpy {versions['numpy']}")
+    gib = facts["memory_bytes"] / 2**30
+    yield Finding(
+        "machine", "ok", f"{facts['cpu']}, {facts['usable_cores']} cores, {gib:.0f} GiB, load {facts['load']}"
+    )
+    cards = ", ".join(f"{card['name']} ({card['memory_bytes'] / 2**30:.0f} GiB)" for card in facts["gpus"])
+    yield Finding("device", "ok" if cards else "note", cards or "no GPU: everything runs on the CPU")
+    wide = torch.get_num_threads() > facts["usable_cores"]
+    threads = f"{torch.get_num_threads()} of torch"
+    yield Finding("threads", "note" if wide else "ok", threads + (", more than there are cores" if wide else ""))
+    with ieee_arithmetic() as switches:
+        count = len(switches)
+    fast = torch.get_float32_matmul_precision() != "highest"
+    deployed = "; your own float32 passes do not (torch.set_float32_matmul_precision)" if fast else ""
+    yield Finding(
+        "precision", "note" if fast else "ok", f"certificates use IEEE arithmetic ({count} switches){deployed}"
+    )
+    missing = [extra for extra, names in _EXTRAS.items() if not all(importlib.util.find_spec(name) for name in names)]
+    absent = f'not installed: {", ".join(missing)} (pip install "onelip[{missing[0]}]")' if missing else "all installed"
+    yield Finding("extras", "note" if missing else "ok", absent)
+
+
+def data_findings() -> Iterator[Finding]:
+    """Which data sets are here."""
+    here = [name for name in list_datasets() if is_embedded(name) or read_note(get_dataset(name))]
+    absent = [name for name in list_datasets() if name not in here]
+    fetch = f"; onelip data fetch {absent[0]} gets another" if absent else ""
+    yield Finding("data", "ok", f"{', '.join(here)} (in {cache_folder()}){fetch}")
+
+
+def solve_finding() -> Finding:
+    """Batched solves, which have failed on some processors after a change of threads: onelip checks each of them."""
+    torch.manual_seed(0)
+    matrices, right = torch.randn(4, 192, 192, dtype=torch.float64), torch.randn(4, 192, 8, dtype=torch.float64)
+    try:
+        residual = float((matrices @ torch.linalg.solve(matrices, right) - right).norm() / right.norm())
+    except RuntimeError as error:
+        return Finding(
+            "linear algebra", "note", f"batched solve raises ({one_line(error)[:60]}); onelip solves one by one"
+        )
+    if residual < 1e-8:
+        return Finding("linear algebra", "ok", f"batched solves are right (residual {residual:.0e})")
+    return Finding(
+        "linear algebra", "note", f"batched solves are wrong (residual {residual:.0e}); onelip corrects them"
+    )
+
+
+def certificate_finding(method: str) -> Finding:
+    """A small network with moved weights: its proven constant, and attacks at the edge of 16 certified balls."""
+    torch.manual_seed(0)
+    data = load("cifar10-mini")
+    images = data.test_images[:16].float() / 255 - 0.5
+    model = onelip.ConvNet(method, None, 10, width=8)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    model.eval()
+    try:
+        certificate = onelip.certify(model, images, arithmetic="float32")
+        constant = onelip.lipschitz_bound(model, (3, 32, 32))
+    except OnelipError as error:
+        return Finding(f"certify {method}", "FAILED", one_line(error))
+    answers = [model(x).argmax(1) for x in edges(model, images, certificate.radii)]
+    changed = sum(int((answer != certificate.predictions).sum()) for answer in answers)
+    sound = changed == 0 and constant <= 1 + 1e-4
+    result = f"{changed} change the answer" if changed else "none changes the answer"
+    attacks = f"{len(images) * len(answers)} points at the edge, {result}"
+    return Finding(f"certify {method}", "ok" if sound else "FAILED", f"constant {constant:.6f}, {attacks}")
+
+
+def edges(model: nn.Module, images: Tensor, radii: Tensor) -> Iterator[Tensor]:
+    """Batches of float32 points just inside the balls: towards every other class by its gradient, and at random."""
+    length = radii.double().reshape(-1, 1, 1, 1)
+    x = images.clone().requires_grad_()
+    scores = model(x)
+    best = scores.detach().argmax(1)
+    for rival in range(10):
+        gap = scores[:, rival] - scores.gather(1, best[:, None])[:, 0]
+        [direction] = torch.autograd.grad(gap.sum(), x, retain_graph=True)
+        yield _moved(images, direction, length)
+    for _ in range(_ATTACKS - 10):
+        yield _moved(images, torch.randn_like(images), length)
+
+
+def _moved(images: Tensor, direction: Tensor, length: Tensor) -> Tensor:
+    """The float32 points a tiny bit inside: rounding to float32 moves a point by less than that."""
+    direction = direction.double()
+    norm = direction.flatten(1).norm(dim=1).reshape(-1, 1, 1, 1)
+    step = torch.where(norm > 0, direction / norm, 0) * (length * (1 - 1e-6) - 1e-5).clamp_min(0)
+    return (images.double() + step).float()
+
+
+COMMAND = DoctorOptions

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from onelip.bench import cli
+
+
+def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.run(["completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+CASES = {
+    "command": (["onelip", "tra"], "train"),
+    "sub-command": (["onelip", "measure", "ti"], "time"),
+    "option": (["onelip", "train", "--bud"], "--budget"),
+    "option of a sub-command": (["onelip", "measure", "time", "--roun"], "--rounds"),
+    "method": (["onelip", "train", "--method", "bco"], "bcop"),
+    "data set": (["onelip", "compare", "--datasets", "tiny"], "tiny-imagenet"),
+}
+
+
+def test_bash_completes_commands_options_and_values(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [script("bash", capsys)]
+    for words, _ in CASES.values():
+        lines.append(f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _onelip; echo ${{COMPREPLY[@]}}")
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [expected for _, expected in CASES.values()]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_scripts_of_other_shells_are_read(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = script(shell, capsys)
+    assert "bcop" in text
+    assert "budget" in text
+    if shutil.which(shell):
+        subprocess.run([shell, "-n", "-c", text], check=True)

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from onelip.bench import cli
+from onelip.bench.cli import doctor
+
+
+def test_a_healthy_machine_has_no_failure(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_METHODS", ("aol",))
+    assert cli.run(["doctor", "--json"]) == 0
+    findings = {finding["what"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert {"torch", "device", "threads", "precision", "data", "certify aol"} <= findings.keys()
+    assert all(finding["state"] != "FAILED" for finding in findings.values())
+
+
+def test_points_lie_inside_their_balls_and_close_to_the_edge() -> None:
+    torch.manual_seed(0)
+    images, radii = torch.rand(3, 3, 4, 4), torch.tensor([0.5, 0.01, 0.0])
+    for points in doctor.edges(nn.Sequential(nn.Flatten(), nn.Linear(48, 10)), images, radii):
+        distances = (points.double() - images.double()).flatten(1).norm(dim=1)
+        assert (distances <= radii.double()).all()
+        assert distances[0] == 0 or distances[0] > 0.499  # 0: towards the predicted class itself
+
+
+def test_a_certificate_that_is_too_large_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = doctor.onelip.certify
+
+    def careless(model: nn.Module, images: Tensor, **options: Any) -> Any:
+        certificate = honest(model, images, **options)
+        return SimpleNamespace(predictions=certificate.predictions, radii=torch.full_like(certificate.radii, 50.0))
+
+    monkeypatch.setattr(doctor.onelip, "certify", careless)
+    assert doctor.certificate_finding("bcop").state == "FAILED"
