@@ -6,14 +6,13 @@ A target is drawn from a seed alone, so that every finding can be repeated.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from red_team_operations import STEPS, modules
 from torch import Tensor, nn
 
 from onelip import fuse
-from onelip.certification import Residual
 from onelip.layers import MaxMin, create_conv, create_linear, list_methods
 
 
@@ -51,7 +50,8 @@ def method_target(seed: int) -> Target:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=float(10 ** torch.empty(()).uniform_(-2, 0.5)))
-    return target_of(key, fuse(model, (2, side, side)), 3 * torch.randn(16, 2, side, side))
+    model = model.eval() if seed // (2 * len(methods)) % 2 else fuse(model, (2, side, side))
+    return target_of(key, model, 3 * torch.randn(16, 2, side, side))
 
 
 def linear_target(seed: int) -> Target:
@@ -85,78 +85,29 @@ class RandomGraph(nn.Module):
 
     def __init__(self, length: int) -> None:
         super().__init__()
-        self.steps = [(_pick(len(OPERATIONS)), _pick(64), _pick(64)) for _ in range(length)]
+        self.steps = [(_pick(len(STEPS) + len(STEPS) // 3), _pick(64), _pick(64)) for _ in range(length)]
         self.numbers = [float(torch.randn(())) for _ in range(length)]
         key = list_methods()[_pick(len(list_methods()))].key
         layer = create_conv(key, 4, 4, 3, padding_mode="circular").eval()
-        self.shared = nn.ModuleList(
-            [
-                layer.fuse((4, 4)),
-                _normalised(nn.Conv2d(4, 4, 3, padding=1)),
-                _normalised(nn.Conv2d(4, 4, 1, groups=2, bias=False)),
-                nn.BatchNorm2d(4),
-                Residual(nn.Conv2d(4, 4, 1)),
-                nn.AvgPool2d(3, 1, 1),
-                nn.MaxPool2d(3, 1, 1),
-                nn.AdaptiveAvgPool2d(4),
-                MaxMin(),
-                nn.GELU(),
-                nn.LeakyReLU(0.3),
-                nn.Sequential(nn.ELU(0.5), nn.Hardtanh(-0.7, 0.9)),
-            ]
-        )
-        self.shared[3].get_buffer("running_mean").normal_()
-        self.shared[3].get_buffer("running_var").uniform_(0.5, 2)
+        self.shared = nn.ModuleList([layer, layer.fuse((4, 4)), *modules()])
+        with torch.no_grad():
+            for normalised in (module for module in self.shared if hasattr(module, "running_mean")):
+                normalised.get_buffer("running_mean").normal_()
         self.head = nn.Linear(64, 5)
 
     def forward(self, x: Tensor) -> Tensor:
         stack = [x]
-        for (operation, first, second), number in zip(self.steps, self.numbers, strict=True):
+        for (step, first, second), number in zip(self.steps, self.numbers, strict=True):
             left, right = stack[-1 - first % min(len(stack), 3)], stack[-1 - second % min(len(stack), 3)]
-            if operation == 0:
-                stack.append(self.shared[first % len(self.shared)](right))
+            if step < len(STEPS):
+                stack.append(STEPS[step](left, right, number))
             else:
-                stack.append(OPERATIONS[operation](left, right, number))
+                stack.append(self.shared[first % len(self.shared)](right))
         return self.head(torch.flatten(stack[-1], 1))
 
 
 def _pick(count: int) -> int:
     return int(torch.randint(count, ()))
-
-
-def _normalised(layer: nn.Conv2d) -> nn.Conv2d:
-    with torch.no_grad():
-        layer.weight.div_(layer.weight.norm() / 1.5)
-    return layer
-
-
-def _halves(left: Tensor, right: Tensor) -> Tensor:
-    a, b = torch.chunk(left, 2, dim=1)
-    return torch.cat([torch.maximum(a, b), torch.minimum(a, b)], dim=1)
-
-
-OPERATIONS: list[Callable[[Tensor, Tensor, float], Tensor]] = [
-    lambda a, b, c: a,  # a module, see `forward`
-    lambda a, b, c: a + b,
-    lambda a, b, c: a - b,
-    lambda a, b, c: a * c + b,
-    lambda a, b, c: 0.25 * a + 0.75 * b,
-    lambda a, b, c: torch.cat([a[:, :2], b[:, 2:]], dim=1),
-    lambda a, b, c: _halves(a, b),
-    lambda a, b, c: a + torch.mean(b, dim=(2, 3), keepdim=True),
-    lambda a, b, c: a + torch.sum(b, dim=1, keepdim=True),
-    lambda a, b, c: torch.flip(a, (2, 3)),
-    lambda a, b, c: torch.roll(a, 1, 3),
-    lambda a, b, c: torch.relu(a) - torch.tanh(b),
-    lambda a, b, c: torch.abs(a),
-    lambda a, b, c: torch.nn.functional.pixel_unshuffle(torch.nn.functional.pixel_shuffle(a, 2), 2),
-    lambda a, b, c: a.permute(0, 1, 3, 2),
-    lambda a, b, c: torch.nn.functional.pad(a[:, :, 1:], (0, 0, 0, 1)),
-    lambda a, b, c: torch.nn.functional.avg_pool2d(a, 2).repeat_interleave(2, 2).repeat_interleave(2, 3) + b,
-    lambda a, b, c: torch.stack([a, b], dim=2).sum(2),
-    lambda a, b, c: torch.clamp(a, -1, 1) + c,
-    lambda a, b, c: torch.nn.functional.max_pool2d(a, 2, 1, 1)[:, :, :4, :4],
-]
 
 
 def graph_target(seed: int) -> Target:

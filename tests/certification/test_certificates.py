@@ -289,24 +289,27 @@ def test_householder_on_its_line() -> None:
     assert (error <= slope * torch.linalg.vector_norm(x.double(), dim=1)).all()
 
 
-class Signed(nn.Module):
-    """A model that can change without its weights."""
+FACTORS: dict[int, float] = {}
+
+
+class Scaled(nn.Module):
+    """A model that can change where nobody looks."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.linear, self.sign = nn.Linear(12, 4), 1.0
+        self.linear = nn.Linear(12, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x) * self.sign
+        return self.linear(x) * FACTORS.get(id(self), 1.0)
 
 
 @pytest.mark.parametrize("arithmetic", ["float64", "float32"])
 def test_a_program_that_breaks_the_proof_is_noticed(arithmetic: Any) -> None:
     """Whatever makes the program differ from what was proven is an error, with the largest difference in it."""
-    model = Signed().eval()
+    model = Scaled().eval()
     certifier = Certifier(model, (12,), arithmetic=arithmetic)
     certifier(torch.randn(5, 12))
-    model.sign = 1.0 + 1e-4
+    FACTORS[id(model)] = 1.0 + 1e-4
     with pytest.raises(BrokenCertificateError, match="differ"):
         certifier(torch.randn(5, 12))
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from onelip.certification.errors import UnknownLipschitzConstant
+from onelip.certification.fingerprint import Fingerprint
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
 from onelip.certification.graph import Graph, Shape
 from onelip.certification.leaves import Proofs
@@ -66,9 +68,21 @@ def trace(model: nn.Module, input_shape: Sequence[int] | None = None) -> Graph:
     check_surroundings()
     program = evaluation_model(model)
     with ieee_arithmetic(), torch.no_grad():
-        tracer = Tracer(frozen_copy(program), Proofs(), program_dtype(program))
+        frozen = frozen_copy(program)
+        before, tracer = Fingerprint(frozen), Tracer(frozen, Proofs(), program_dtype(program))
         zeros = torch.zeros((traced_batch(program), *shape), dtype=torch.float64, device=program_device(program))
-        return tracer.run(zeros)[0]
+        graph, _ = tracer.run(zeros)
+        check_stateless(before, frozen)
+        return graph
+
+
+def check_stateless(before: Fingerprint, model: nn.Module) -> None:
+    """Refuse a model that is not the same after a call as before."""
+    if not before.matches(model):
+        raise UnknownLipschitzConstant(
+            "the Lipschitz constant of the model is not known: its forward changes its own buffers or attributes, "
+            "so that it is another function at every call"
+        )
 
 
 def fixed_batch(model: nn.Module) -> int | None:

@@ -18,9 +18,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from onelip.certification.bounds import checked_shape, fixed_batch, program_device, program_dtype, traced_batch
+from onelip.certification.bounds import (
+    check_stateless,
+    checked_shape,
+    fixed_batch,
+    program_device,
+    program_dtype,
+    traced_batch,
+)
 from onelip.certification.errors import BrokenCertificateError
-from onelip.certification.frozen import Fingerprint, check_surroundings, evaluation_model, frozen_copy, unwrapped
+from onelip.certification.fingerprint import Fingerprint
+from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy, unwrapped
 from onelip.certification.graph import Graph
 from onelip.certification.leaves import Proofs
 from onelip.certification.margins import ScoreConstants, certified_radii, margins
@@ -131,6 +139,7 @@ class Certifier:
         if arithmetic == "float32":
             self._check_float32()
         self._fingerprint = Fingerprint(self._original)
+        self._program = self._fingerprint if self.model is self._original else Fingerprint(self.model)
         with ieee_arithmetic() as self.switches, torch.no_grad():
             self._frozen, self._proofs = frozen_copy(self.model), Proofs()
             shape = traced_batch(self.model), *self.input_shape
@@ -155,6 +164,7 @@ class Certifier:
         """Certify a batch of inputs."""
         self._check_inputs(x, labels)
         parts = [self._certify(part) for part in x.split(fixed_batch(self.model) or batch_size)]
+        check_stateless(self._program, self.model)
         predictions, margin, radii = (torch.cat(column) for column in zip(*parts, strict=True))
         kept = None if labels is None else labels.cpu()
         return Certificate(predictions, margin, radii, kept, self.assumptions, self.arithmetic, dict(self.switches))

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as module_internals
 from torch.nn.utils import parametrize, remove_spectral_norm, remove_weight_norm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
@@ -98,6 +97,12 @@ def _copied(model: nn.Module) -> nn.Module:
 
 
 def _check_tensors(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UnknownLipschitzConstant(
+                f"the Lipschitz constant of {name or 'the model'!r} is not known: torch.jit compiled it, so that it "
+                "cannot be looked into; certify the module that it was made from"
+            )
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if type(tensor) not in _TENSORS:
             raise UnknownLipschitzConstant(
@@ -132,39 +137,3 @@ def check_surroundings() -> None:
     if foreign or torch._C._len_torch_dispatch_stack():
         name = type(foreign[-1]).__name__ if foreign else "a dispatch mode"
         raise InvalidInputError(f"{name} is active and may change every operation: certify outside of it")
-
-
-class Fingerprint:
-    """All that a change of a model could be seen by: its modules, their attributes and hooks, its weights."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._structure = _structure(model)
-        self._tensors = [tensor.detach().clone() for tensor in _tensors(model)]
-
-    def matches(self, model: nn.Module) -> bool:
-        """Whether the model is as it was, weights compared number by number."""
-        if _structure(model) != self._structure:
-            return False
-        return all(map(_same, self._tensors, _tensors(model)))
-
-
-def _same(first: Tensor, second: Tensor) -> bool:
-    if first.shape != second.shape or first.dtype != second.dtype or first.device != second.device:
-        return False
-    return torch.equal(first, second) or bool(((first == second) | (first.isnan() & second.isnan())).all())
-
-
-def _tensors(model: nn.Module) -> list[Tensor]:
-    return [*model.parameters(), *model.buffers()]
-
-
-def _structure(model: nn.Module) -> list[Any]:
-    hooks = module_internals._global_forward_hooks, module_internals._global_forward_pre_hooks
-    found: list[Any] = [tuple(map(len, hooks)), [tuple(t.shape) for t in _tensors(model)]]
-    for name, module in model.named_modules(remove_duplicate=False):
-        known = type(module).__module__.startswith(("torch.", "onelip."))
-        plain = {key: value for key, value in vars(module).items() if isinstance(value, int | float | str | tuple)}
-        own = tuple(key for key in vars(module) if key in ("forward", "_call_impl", "_conv_forward"))
-        counts = len(module._forward_hooks), len(module._forward_pre_hooks)
-        found.append((name, id(module), type(module), counts, own, plain if known else None))
-    return found

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from onelip.linalg.layer_bound import Arithmetic, Rounding, RoundingError
+from onelip.linalg.layer_bound import Arithmetic, LayerBound, Rounding, RoundingError
 from onelip.linalg.proven import SAFETY
 
 Shape = tuple[int, ...]
@@ -97,6 +97,13 @@ class Storage:
         self.version = 0
 
 
+class HiddenNorms(NamedTuple):
+    """Norms of the batch's activations inside of a layer, and the bound of those activations."""
+
+    norm: Tensor
+    bound: LayerBound
+
+
 @dataclass(eq=False)
 class Node:
     """One call. `norm` bounds the norms of the batch's activations from above; it is known where rounding needs it."""
@@ -114,7 +121,8 @@ class Node:
     version: int = 0
     norm: Tensor | None = None
     weighted: tuple[float, ...] = ()
-    """Rounding is slope * sum_i weighted_i ||input_i|| + constant."""
+    """Rounding is slope * sum_i weighted_i ||input_i|| + hidden * ||h|| + constant."""
+    hidden: HiddenNorms | None = None
     exact_offset: float = 0.0
     value: Tensor | None = None
     """The activations, where the tracer was asked to keep them."""

@@ -1,8 +1,9 @@
 """How far a floating-point pass can be from the exact function, node by node and sample by sample.
 
 Errors at the inputs of a node become one at its output by the inequality of the node (see `graph`), and the node adds
-slope * ||inputs|| + constant of its own. The norms are measured at x; at a point within a radius r of x they can be
-larger by lipschitz * r and by the errors made so far. Values that only moved share their errors: see `joint`.
+slope * ||inputs|| + constant of its own; a layer of two products rounds by what is between them, which is measured too.
+The norms are measured at x; at a point within a radius r of x they can be larger by lipschitz * r and by the errors
+made so far. Values that only moved share their errors: see `joint`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from onelip.certification.graph import Node
+from onelip.certification.graph import HiddenNorms, Node
 from onelip.certification.joint import alternatives
 from onelip.linalg.layer_bound import FLOAT64, Arithmetic, RoundingError
 from onelip.linalg.proven import SAFETY
@@ -69,6 +70,8 @@ def _propagated(
             for source, weight in zip(node.inputs, node.weighted, strict=True):
                 size = size + weight * norms[source.index]
             added = made.slope * size + made.constant
+            if node.hidden is not None:
+                added = added + made.hidden * hidden_norm(node, node.hidden, arithmetic, norms)
             overflows = ~(added / arithmetic.unit_roundoff + size <= limit)
             error = (error + added.masked_fill(overflows, torch.inf)) * SAFETY
         errors[node.index] = error
@@ -76,6 +79,22 @@ def _propagated(
             norm = node.norm if measured is None else node.norm + measured.errors[node.index] + node.lipschitz * radii
             norms[node.index] = (norm + (0.0 if measured is None else error)) * SAFETY
     return ForwardError(errors, norms)
+
+
+def hidden_norm(node: Node, hidden: HiddenNorms, arithmetic: Arithmetic, norms: dict[int, Tensor]) -> Tensor:
+    """Norm of what is computed inside of a layer: as measured, plus how far its input and its rounding can move it.
+
+    By how much the norm of the input may exceed the measured one is by how much the input may have moved.
+    """
+    (source,) = node.inputs
+    assert source.norm is not None
+    assert hidden.bound.rounding is not None
+    size = norms[source.index]
+    total = hidden.norm + hidden.bound.lipschitz * (size - source.norm)
+    for each in (arithmetic, FLOAT64):  # the program's, and that of the pass in which it was measured
+        made = hidden.bound.rounding(each)
+        total = total + made.slope * size + made.constant
+    return total * SAFETY
 
 
 def _carried(node: Node, errors: dict[int, Tensor], radii: Tensor) -> Tensor:

@@ -128,6 +128,9 @@ class Traced:
 
     __hash__ = object.__hash__
 
+    # NumPy's numbers and arrays leave operators to the value that they meet.
+    __array_ufunc__ = None
+
     # Methods of tensors
 
     def __getattr__(self, name: str) -> Any:
@@ -162,10 +165,12 @@ class Comparison:
     def __bool__(self) -> bool:
         return bool(self.first)
 
-    def __getattr__(self, name: str) -> Any:
+    def _jumps(self, *_: Any) -> NoReturn:
         raise self.first.tracer.refused(
             "a comparison", "a comparison of values jumps; use torch.maximum, clamp or relu"
         )
+
+    __getattr__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _jumps
 
 
 def _operator(name: str) -> Callable[..., Any]:

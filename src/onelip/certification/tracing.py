@@ -29,6 +29,7 @@ from onelip.certification.errors import UnknownLipschitzConstant
 from onelip.certification.graph import (
     Fact,
     Graph,
+    HiddenNorms,
     Node,
     Place,
     exactly,
@@ -39,7 +40,7 @@ from onelip.certification.joint import joint_lipschitz
 from onelip.certification.leaves import Leaf, Proofs
 from onelip.certification.operations import find_inside, find_operation, module_refusal, refusal
 from onelip.certification.traced import Traced, all_traced, by_input
-from onelip.linalg.layer_bound import LayerBound, Rounding
+from onelip.linalg.layer_bound import Hidden, LayerBound, Rounding
 from onelip.linalg.proven import batch_norm_bounds
 from onelip.linalg.tensor_modes import observed
 
@@ -54,23 +55,26 @@ class Tracer:
     def __init__(self, model: nn.Module, proofs: Proofs, dtype: torch.dtype, *, keep: bool = False) -> None:
         self.model, self.proofs, self.dtype, self.keep = model, proofs, dtype, keep
         self.nodes: list[Node] = []
-        self.batch = 0
+        self.batch, self._device = 0, "cpu"
         self._names = {id(module): name for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
         self._modules: list[nn.Module] = []
 
     def run(self, x: Tensor) -> tuple[Graph, Tensor]:
         """The graph of the model on a batch x in float64, and what it returns."""
-        self.batch = len(x)
+        self.batch, self._device = len(x), x.device.type
+        drawn = _random_states(x.device)
         start = Node(0, Place("input", "input", ""), tuple(x.shape[1:]), (), (), False, exactly)
         self.nodes = [start]
         start.value = x if self.keep else None
         with torch.set_grad_enabled(self.keep), observed(), self._intercepting():
             try:
                 output = self.model(Traced(self, start, x))
-            except (TypeError, RuntimeError, AttributeError) as error:
+            except (TypeError, RuntimeError, AttributeError, ValueError) as error:
                 if "Traced" not in str(error):
                     raise
                 raise self.refused("this call", f"it needs true tensors ({_first_line(error)})") from error
+        if not all(map(torch.equal, _random_states(x.device), drawn)):
+            raise self.refused("the model", "it draws random numbers, so that it is another function at every call")
         if not isinstance(output, Traced):
             raise self.refused("the model", f"it returns {_described(output)}, which must be one tensor of the input")
         if output.before is not None:
@@ -141,21 +145,29 @@ class Tracer:
 
     def call(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A function, method or operator of torch with a traced value among its arguments."""
+        name = getattr(function, "__name__", str(function))
         for handle in all_traced((arguments, keywords)):
             self.check_current(handle)
+        self._check_types(name, (*arguments, *keywords.values()))
         operation = find_operation(function)
         if operation is None:
-            name = getattr(function, "__name__", str(function))
             place = self.place(name)
             raise self.refused(place, refusal(name, place.kind))
         if any(handle.before is not None for handle in all_traced((arguments, keywords))):
             operation = find_inside(operation)
             if operation is None:
-                raise self.refused(
-                    getattr(function, "__name__", str(function)), "the batch must be its first dimension"
-                )
+                raise self.refused(name, "the batch must be its first dimension")
         with torch.set_grad_enabled(self.keep), _quiet():
             return operation.apply(self, arguments, keywords)
+
+    def _check_types(self, name: str, arguments: tuple[Any, ...]) -> None:
+        """Types that change what the call computes in ways that no handler looks at."""
+        if any(isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()) for value in arguments):
+            raise self.refused(name, "complex numbers are not supported; keep real and imaginary parts apart")
+        if torch.is_autocast_enabled(self._device):
+            raise self.refused(
+                name, "it runs under autocast, which rounds to a shorter type; take autocast out of forward"
+            )
 
     def overwrite(self, handle: Traced, result: Traced) -> Traced:
         """`handle` holds the result from now on, and every other view of its memory is stale."""
@@ -197,10 +209,17 @@ class Tracer:
                 )
         facts = () if scores is None else (scores,)
         result = self.add_unary(place, handle, value, bound, facts=facts)
+        if bound.hidden is not None:
+            result.node.hidden, result.node.rounding = self._measured(bound.hidden, handle), bound.hidden.rounding
         if self.keep:
             result.node.run = leaf.run
             result.node.has_parameters = next(module.parameters(), None) is not None
         return result
+
+    @staticmethod
+    def _measured(hidden: Hidden, handle: Traced) -> HiddenNorms:
+        with _quiet(), torch.no_grad():
+            return HiddenNorms(batch_norm_bounds(hidden.run(handle.value)), hidden.bound)
 
     def add_unary(
         self, place: Place, handle: Traced, value: Tensor, bound: LayerBound, *, facts: tuple[Fact, ...] = ()
@@ -255,6 +274,12 @@ def _lipschitz(node: Node) -> float:
     apart = sum_bound([product_bound([source.lipschitz, coefficient]) for source, coefficient in pairs])
     # |a + b| <= sqrt(2) |(a, b)|, which is better for values that share no entries
     return min(apart, together * sum_bound([float(len(pairs))]) ** 0.5 * (1 + 2.0**-40))
+
+
+def _random_states(device: torch.device) -> list[Tensor]:
+    """Those of torch's generators that a model on this device draws from."""
+    states = [torch.get_rng_state()]
+    return states if device.type == "cpu" else [*states, torch.get_device_module(device).get_rng_state()]
 
 
 def _has_hooks(module: nn.Module) -> bool:

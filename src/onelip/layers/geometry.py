@@ -237,18 +237,12 @@ class Surroundings:
 
     def apply(self, x: Tensor, operator: Transformed, bias: Tensor | None) -> Tensor:
         """The whole convolution, with an operator as its core."""
-        if self.signal:
-            x = x.unsqueeze(-2)
-        size = x.shape[-2], x.shape[-1]
-        taps = self._strided_taps(operator, x.shape[1])
+        size = self.image(tuple(x.shape))
+        taps = self._strided_taps(operator, x.shape[-2] if self.signal else x.shape[-3])
         if taps is not None:
-            y = self.geometry.strided(x, taps, bias, self.groups)
+            y = self.geometry.strided(x.unsqueeze(-2) if self.signal else x, taps, bias, self.groups)
             return y.squeeze(-2) if self.signal else y
-        x = self.geometry.read(x)
-        missing = self.core_in - x.shape[1] // self.groups
-        if missing:
-            x = F.pad(x.unflatten(1, (self.groups, -1)), (0, 0, 0, 0, 0, missing)).flatten(1, 2)
-        y = operator.apply(x, bias)
+        y = operator.apply(self.core_input(x), bias)
         if y.shape[1] > self.groups * self.kept:
             y = y.unflatten(1, (self.groups, -1))[:, :, : self.kept].flatten(1, 2)
         y = self.geometry.write(y, size)
@@ -272,12 +266,22 @@ class Surroundings:
         taps = taps_of_blocks(kernel.kernel[..., -high:, -wide:], geometry.stride, self.taps)
         return taps if taps.dim() == 4 else taps.flatten(0, 1)
 
+    def core_input(self, x: Tensor) -> Tensor:
+        """What the core is applied to: pixels as it reads them, with the channels that it lacks."""
+        x = self.geometry.read(x.unsqueeze(-2) if self.signal else x)
+        missing = self.core_in - x.shape[1] // self.groups
+        if missing:
+            x = F.pad(x.unflatten(1, (self.groups, -1)), (0, 0, 0, 0, 0, missing)).flatten(1, 2)
+        return x
+
     def bound(self, input_shape: tuple[int, ...], operator: Transformed, bias: Tensor | None) -> LayerBound:
         """That of the core: moved pixels, zeros that are appended and outputs that are dropped expand nothing."""
         size = self.image(input_shape)
         inner = operator.bound((self.groups * self.core_in, *self.geometry.core_image(size)), bias)
         classes = math.prod(self.geometry.classes(size))
-        return inner if classes == 1 else repeated(inner, classes)
+        if classes > 1:
+            return repeated(inner, classes)
+        return inner if inner.hidden is None else replace(inner, hidden=inner.hidden.behind(self.core_input))
 
     def image(self, input_shape: tuple[int, ...]) -> Size:
         """Height and width of an input of this shape."""

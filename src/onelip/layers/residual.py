@@ -22,7 +22,7 @@ from onelip.layers.frequency_conv import CheapestFormConv2d
 from onelip.layers.shapes import LipschitzLinear
 from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed
 from onelip.linalg.fourier import Size, pixels_outermost
-from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, added_to_input, compose
+from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, added_to_input, compose, through_hidden
 from onelip.linalg.proven import SAFETY
 
 
@@ -35,13 +35,16 @@ class Residual(Transformed):
 
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """W, an activation, W^T."""
-        weight, bias = self.weight, None if bias is None else self.root * bias
+        weight, bias = self.weight, self._shift(bias)
         if isinstance(weight, Matrix):
             return x - F.linear(F.relu(F.linear(x, weight.matrix, bias)), weight.matrix.mT)
         if isinstance(weight, Kernel):
             return residual_convolution(x, weight.kernel, bias, weight.padding_mode)
         x = pixels_outermost(x)
         return x - weight.apply(F.relu(weight.apply(x, bias)), None, adjoint=True)
+
+    def _shift(self, bias: Tensor | None) -> Tensor | None:
+        return None if bias is None else self.root * bias
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
         """max(1, ||W||^2 - 1).
@@ -50,7 +53,8 @@ class Residual(Transformed):
         bound of W, which counts terms and outputs, is one of W^T too. The product of root and bias is rounded in the
         pass, by u each: less than the error of adding it.
         """
-        there = self.weight.bound(input_shape, None if bias is None else self.root.double() * bias.double())
+        wide, shift = self.map(Tensor.double), None if bias is None else bias.double()
+        there = self.weight.bound(input_shape, wide._shift(shift))
         branch = compose(there, replace(there, offset=0.0))
         norm, inner = there.lipschitz, branch.rounding
         assert inner is not None
@@ -60,7 +64,11 @@ class Residual(Transformed):
             return RoundingError(error.slope, 2 * error.constant)
 
         lipschitz = max(1.0, norm * norm * SAFETY - 1) if math.isfinite(norm) else math.inf
-        return added_to_input(replace(branch, rounding=rounding), lipschitz)
+        bound = added_to_input(replace(branch, rounding=rounding), lipschitz)
+        hidden = through_hidden(
+            there, there, lambda x: F.relu(wide.weight.apply(x, wide._shift(shift))), bias_roundings=1, adds_input=True
+        )
+        return replace(bound, hidden=hidden)
 
     def by_frequency(self, size: Size) -> Residual:
         """The same with the frequency matrices of W."""

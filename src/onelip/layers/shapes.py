@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, TypedDict
 
 import torch
@@ -168,10 +169,11 @@ class LipschitzLinear(ParametrisedLayer):
 
     def apply_to(self, x: Tensor, transformed: Transformed) -> Tensor:
         """The input transformation on (..., in_features)."""
-        if self.core_in > self.in_features:
-            x = F.pad(x, (0, self.core_in - self.in_features))
-        y = transformed.apply(x, self.bias)
+        y = transformed.apply(self._core_input(x), self.bias)
         return y[..., : self.out_features] if self.core_out > self.out_features else y
+
+    def _core_input(self, x: Tensor) -> Tensor:
+        return F.pad(x, (0, self.core_in - self.in_features)) if self.core_in > self.in_features else x
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features)."""
@@ -187,7 +189,8 @@ class LipschitzLinear(ParametrisedLayer):
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
         """That of the core: zero features that are appended and outputs that are cut off change no distance."""
-        return self.deployed().bound((*input_shape[:-1], self.core_in), self.bias)
+        core = self.deployed().bound((*input_shape[:-1], self.core_in), self.bias)
+        return core if core.hidden is None else replace(core, hidden=core.hidden.behind(self._core_input))
 
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """Plain modules with the same outputs and no parameter transformation."""

@@ -5,7 +5,10 @@ For a layer f, as a function in exact arithmetic of the weights that are deploye
     ||f(x) - f(y)|| <= lipschitz * ||x - y||,      ||f(0)|| <= offset,
     ||computed f(x) - f(x)|| <= slope * ||x|| + constant   in floating-point arithmetic of a given precision.
 
-The last line holds for sums in any order, with or without fused multiply-adds and with or without gradual
+A layer of several products may know an activation h(x) inside of it; measured where it is used, its norm is far
+smaller than the largest that x allows, and the error is at most slope * ||x|| + hidden * ||h(x)|| + constant.
+
+The errors hold for sums in any order, with or without fused multiply-adds and with or without gradual
 underflow: slope and constant come from gamma_n = n u / (1 - n u) of `onelip.linalg.proven`.
 """
 
@@ -13,10 +16,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from onelip.linalg.proven import SAFETY, UNIT_ROUNDOFF, gamma
 
@@ -33,22 +37,40 @@ FLOAT32 = Arithmetic(UNIT_ROUNDOFF[torch.float32], torch.finfo(torch.float32).ti
 
 
 class RoundingError(NamedTuple):
-    """An error of at most slope * ||x|| + constant for an input x."""
+    """An error of at most slope * ||x|| + hidden * ||h(x)|| + constant for an input x."""
 
     slope: float
     constant: float
+    hidden: float = 0.0
 
 
 Rounding = Callable[[Arithmetic], RoundingError]
 
 
 @dataclass(frozen=True)
+class Hidden:
+    """An activation inside of a layer: how to compute it in float64, its own bound, the layer's error by its norm."""
+
+    run: Callable[[Tensor], Tensor]
+    bound: LayerBound
+    rounding: Rounding
+
+    def behind(self, prepare: Callable[[Tensor], Tensor]) -> Hidden:
+        """The same where inputs are first moved or padded."""
+        return replace(self, run=lambda x: self.run(prepare(x)))
+
+
+@dataclass(frozen=True)
 class LayerBound:
-    """Lipschitz constant, image of zero and rounding error of one layer. `rounding` is None where not known."""
+    """Lipschitz constant, image of zero and rounding error of one layer. `rounding` is None where not known.
+
+    `rounding` stands by itself; where an activation inside can be measured, `hidden` has a smaller one.
+    """
 
     lipschitz: float
     offset: float
     rounding: Rounding | None
+    hidden: Hidden | None = None
 
 
 def _no_error(_: Arithmetic) -> RoundingError:
@@ -121,6 +143,34 @@ def added_to_input(branch: LayerBound, lipschitz: float) -> LayerBound:
         return RoundingError(slope * SAFETY, constant * SAFETY)
 
     return LayerBound(lipschitz, branch.offset, None if inner is None else rounding)
+
+
+def through_hidden(
+    there: LayerBound, back: LayerBound, run: Callable[[Tensor], Tensor], *, bias_roundings: int = 0, adds_input: bool
+) -> Hidden:
+    """back(h(x)), or x - back(h(x)), with h = relu(there(x)) measured.
+
+    The error of h is at most that of `there`, and `bias_roundings` more of its bias (an underflow of which is less than
+    what `linear_bound` has to spare); it arrives at the output times ||back||. The second product rounds relative to
+    ||h||, and so does the last sum.
+    """
+
+    def inner(arithmetic: Arithmetic) -> RoundingError:
+        assert there.rounding is not None
+        made = there.rounding(arithmetic)
+        extra = 2 * bias_roundings * arithmetic.unit_roundoff * there.offset
+        return RoundingError(made.slope * SAFETY, (made.constant + extra) * SAFETY)
+
+    def rounding(arithmetic: Arithmetic) -> RoundingError:
+        assert back.rounding is not None
+        first, second = inner(arithmetic), back.rounding(arithmetic)
+        unit = arithmetic.unit_roundoff if adds_input else 0.0
+        slope = (1 + unit) * back.lipschitz * first.slope + unit
+        constant = (1 + unit) * (back.lipschitz * first.constant + second.constant)
+        hidden = (1 + unit) * second.slope + unit * back.lipschitz
+        return RoundingError(slope * SAFETY, constant * SAFETY, hidden * SAFETY)
+
+    return Hidden(run, replace(there, rounding=inner), rounding)
 
 
 def repeated(layer: LayerBound, count: int) -> LayerBound:

@@ -21,7 +21,12 @@ from onelip.linalg.proven import SAFETY
 
 def _number(value: Any) -> Any:
     """A constant in float64; numbers of Python stay numbers."""
-    return value.detach().double() if isinstance(value, Tensor) else value
+    return value if isinstance(value, int | float | Comparison) else torch.as_tensor(value).detach().double()
+
+
+def _is_held(call: Call, value: Any) -> bool:
+    """Whether the program uses these numbers as they are: others are rounded to its type first."""
+    return isinstance(value, Tensor) and value.dtype == call.tracer.dtype
 
 
 def _copies(call: Call, x: Traced, value: Tensor) -> float:
@@ -62,12 +67,12 @@ def _add(call: Call, first: Any, second: Any, sign: float) -> Traced:
     if len(pairs) == 2:
         return call.combined(pairs, value, sum_rounding(0.0, entries(value), ulps), joint=False)
     x, coefficient = pairs[0]
-    number = _number(second if isinstance(first, Traced) else first)
+    given = second if isinstance(first, Traced) else first
+    number = _number(given)
     if not isinstance(number, Tensor) and number == 0 and abs(sign) == 1:
         return call.tracer.add(call.place, [(x, coefficient)], value, exactly, facts=(Entrywise(),))
     size = _norm(number, value) * max(1.0, abs(sign)) * SAFETY
-    # A number of Python is rounded to the type of the program before it is added.
-    rounding = sum_rounding(size, entries(value), ulps if isinstance(number, Tensor) else ulps + 1)
+    rounding = sum_rounding(size, entries(value), ulps if _is_held(call, given) else ulps + 1)
     if x.shape != value.shape:
         return call.tracer.add(call.place, [(x, coefficient)], value, rounding)
     factor, shift = (sign, number) if isinstance(second, Traced) else (1.0, sign * number)
@@ -114,7 +119,7 @@ def _scale(call: Call, x: Traced, factor: Any, ulps: float = 2.0) -> Traced:
     coefficient = _largest(number)
     copies = _copies(call, x, value)
     exact = not isinstance(number, Tensor) and number in (1, -1)
-    steps = ulps if isinstance(number, Tensor) else ulps + 1
+    steps = ulps if _is_held(call, factor) else ulps + 1
     rounding = exactly if exact else _scale_rounding(steps, entries(value), coefficient)
     facts = _scaled(value, number, 0.0, 3) if x.shape == value.shape else ()
     total = coefficient * copies * (1.0 if coefficient == 1 or copies == 1 else SAFETY)

@@ -31,14 +31,10 @@ _FIXED: dict[str, tuple[float, float]] = {
     "sin": (1.0, 0.0),
     "cos": (1.0, 1.0),
     "atan": (1.0, 0.0),
-    "arctan": (1.0, 0.0),
     "asinh": (1.0, 0.0),
-    "arcsinh": (1.0, 0.0),
     "erf": (1.12838, 0.0),
     "sigmoid": (0.25, 0.5),
-    "expit": (0.25, 0.5),
     "logsigmoid": (1.0, 0.6932),
-    "log_sigmoid": (1.0, 0.6932),
     "hardsigmoid": (0.1666668, 0.5),
     "silu": (1.09984, 0.0),
     "mish": (1.08850, 0.0),
@@ -47,12 +43,13 @@ _FIXED: dict[str, tuple[float, float]] = {
 }
 
 
-def _register_fixed(name: str, slope: float, at_zero: float) -> None:
-    function: Callable[..., Tensor] = (
-        getattr(F, name, None) or getattr(torch, name, None) or getattr(torch.special, name)
-    )
+_OTHER_NAMES = {"atan": "arctan", "asinh": "arcsinh", "sigmoid": "expit", "logsigmoid": "log_sigmoid"}
 
-    @operation(name)
+
+def _register_fixed(name: str, slope: float, at_zero: float) -> None:
+    function: Callable[..., Tensor] = getattr(F, name, None) or getattr(torch, name)
+
+    @operation(name, *([_OTHER_NAMES[name]] if name in _OTHER_NAMES else []))
     def apply(call: Call, input: Traced) -> Traced:
         count = entries(input)
         bound = relative_bound(slope, LIBRARY_ULPS, count, at_zero * math.sqrt(count) * SAFETY)
@@ -60,8 +57,7 @@ def _register_fixed(name: str, slope: float, at_zero: float) -> None:
 
 
 for _name, (_slope, _at_zero) in _FIXED.items():
-    if any(hasattr(space, _name) for space in (F, torch, torch.special)):
-        _register_fixed(_name, _slope, _at_zero)
+    _register_fixed(_name, _slope, _at_zero)
 
 
 def _exact(call: Call, x: Traced, value: Tensor, offset: float = 0.0) -> Traced:
@@ -103,7 +99,7 @@ def clamp(call: Call, input: Traced, min: Any = None, max: Any = None) -> Traced
     value = torch.clamp(input.value, low, high)
     if any(isinstance(limit, Tensor) for limit in (low, high)):
         count, size = entries(input), _largest(low, high)
-        bound = LayerBound(1.0, size * math.sqrt(count) * SAFETY, _limits_rounding(1.0, size, count))
+        bound = LayerBound(1.0, size * math.sqrt(count) * SAFETY, limits_rounding(1.0, size, count))
         return call.entrywise(input, value, bound)
     limits = [float(limit) for limit in (low, high) if limit is not None]
     return call.entrywise(input, value, _clamped(call, limits, low, high, entries(input)))
@@ -124,11 +120,13 @@ def _clamped(call: Call, limits: list[float], low: Any, high: Any, count: int) -
     at_zero = min(max(0.0, -math.inf if low is None else float(low)), math.inf if high is None else float(high))
     held = all(float(torch.tensor(limit, dtype=dtype)) == limit for limit in limits for dtype in (torch.float32,))
     size = max((abs(limit) for limit in limits if math.isfinite(limit)), default=0.0)
-    rounding = exactly if held else _limits_rounding(1.0, size, count)
+    rounding = exactly if held else limits_rounding(1.0, size, count)
     return LayerBound(1.0, abs(at_zero) * math.sqrt(count) * SAFETY, rounding)
 
 
-def _limits_rounding(ulps: float, size: float, count: int) -> Rounding:
+def limits_rounding(ulps: float, size: float, count: int) -> Rounding:
+    """Numbers of this size are `ulps` roundings away from what was asked for."""
+
     def rounding(arithmetic: Arithmetic) -> RoundingError:
         return RoundingError(
             0.0, (ulps * arithmetic.unit_roundoff * size + arithmetic.tiny) * math.sqrt(count) * SAFETY
@@ -168,10 +166,15 @@ def _sloped(
     return call.entrywise(x, value, relative_bound(slope * SAFETY, ulps, count, offset * math.sqrt(count) * SAFETY))
 
 
+def _steepest(*slopes: float) -> float:
+    """The largest magnitude, infinite where a slope is no number."""
+    return math.inf if any(map(math.isnan, slopes)) else max(map(abs, slopes))
+
+
 @operation("leaky_relu")
 def leaky_relu(call: Call, input: Traced, negative_slope: float = 0.01) -> Traced:
     """The larger of the two slopes."""
-    return _sloped(call, input, F.leaky_relu(input.value, negative_slope), max(1.0, abs(negative_slope)), ulps=4)
+    return _sloped(call, input, F.leaky_relu(input.value, negative_slope), _steepest(1.0, negative_slope), ulps=4)
 
 
 @operation("rrelu")
@@ -180,21 +183,21 @@ def rrelu(call: Call, input: Traced, lower: float = 1 / 8, upper: float = 1 / 3,
     if training:
         raise call.refused("it draws random slopes in training mode")
     value = F.rrelu(input.value, lower, upper, training=False)
-    return _sloped(call, input, value, max(1.0, abs(lower + upper) / 2), ulps=8)
+    return _sloped(call, input, value, _steepest(1.0, (lower + upper) / 2), ulps=8)
 
 
 @operation("prelu")
 def prelu(call: Call, input: Traced, weight: Any) -> Traced:
     """The larger of 1 and the learned slopes."""
     slopes = call.constant(weight, "its slopes must not depend on the input")
-    return _sloped(call, input, F.prelu(input.value, slopes), max(1.0, float(slopes.abs().amax())), ulps=4)
+    return _sloped(call, input, F.prelu(input.value, slopes), _steepest(1.0, float(slopes.abs().amax())), ulps=4)
 
 
 @operation("elu")
 def elu(call: Call, input: Traced, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Traced:
     """alpha (e^x - 1) below zero: slopes up to alpha on that side."""
     value = torch.ops.aten.elu(input.value, alpha, scale, input_scale)
-    return _sloped(call, input, value, abs(scale) * max(1.0, abs(alpha * input_scale)))
+    return _sloped(call, input, value, _steepest(scale, scale * alpha * input_scale))
 
 
 @operation("celu")

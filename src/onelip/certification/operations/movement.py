@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from onelip.certification.graph import Moved, exactly
 from onelip.certification.operations.batch_inside import permuted_batch
-from onelip.certification.operations.registered import Call, operation
+from onelip.certification.operations.elementwise import limits_rounding
+from onelip.certification.operations.registered import Call, entries, operation
 from onelip.certification.traced import Traced
 
 
@@ -200,10 +201,11 @@ def getitem(call: Call, input: Any, index: Any) -> Traced:
     if not whole and (first is not Ellipsis or named >= x.dim()):
         raise call.refused("it picks inputs out of the batch; start with a colon, as in x[:, :10]")
     tail = (slice(None), *parts[1:]) if isinstance(first, slice) else parts
-    copies = any(isinstance(part, Tensor | list) for part in parts)
-    if sum(isinstance(part, Tensor | list) for part in parts) > 1:
+    # Whatever is no number and no range lists places, some perhaps several times: lists, tuples, tensors, arrays.
+    lists = sum(not (part is None or part is Ellipsis or isinstance(part, slice | int)) for part in parts)
+    if lists > 1:
         raise call.refused("several lists of places at once; take one after the other")
-    return _by(call, x, lambda t: t[tail], copies=copies)
+    return _by(call, x, lambda t: t[tail], copies=lists > 0)
 
 
 def _pieces(call: Call, x: Traced, function: Callable[[Tensor], Sequence[Tensor]]) -> tuple[Traced, ...]:
@@ -221,15 +223,23 @@ def chunk(call: Call, input: Traced, chunks: int, dim: int = 0) -> tuple[Traced,
     return _pieces(call, input, lambda t: t.chunk(chunks, axis))
 
 
-@operation("split", "split_with_sizes", "tensor_split", "unsafe_split")
-def split(call: Call, input: Any = None, sizes: Any = None, dim: int = 0, **keywords: Any) -> tuple[Traced, ...]:
-    """Ranges along a dimension."""
+def _ranges(call: Call, function: Any, input: Any, sizes: Any, dim: int, keywords: dict[str, Any]) -> Any:
     x = call.traced(keywords.get("tensor", input))
     axis = call.dim(x, dim)
     wanted = next((keywords[key] for key in keywords if key != "tensor"), sizes)
-    if call.place.kind == "tensor_split":
-        return _pieces(call, x, lambda t: torch.tensor_split(t, wanted, axis))
-    return _pieces(call, x, lambda t: torch.split(t, wanted, axis))
+    return _pieces(call, x, lambda t: function(t, wanted, axis))
+
+
+@operation("split", "split_with_sizes", "unsafe_split")
+def split(call: Call, input: Any = None, sizes: Any = None, dim: int = 0, **keywords: Any) -> tuple[Traced, ...]:
+    """Ranges of given sizes along a dimension."""
+    return _ranges(call, torch.split, input, sizes, dim, keywords)
+
+
+@operation("tensor_split")
+def tensor_split(call: Call, input: Any = None, sizes: Any = None, dim: int = 0, **keywords: Any) -> tuple[Traced, ...]:
+    """So many ranges, or ranges between given places."""
+    return _ranges(call, torch.tensor_split, input, sizes, dim, keywords)
 
 
 @operation("unbind")
@@ -334,9 +344,13 @@ def pad(call: Call, input: Traced, pad: Any, mode: str = "constant", value: floa
         mode, value = "constant", float(mode)
     if len(pad) > 2 * (input.dim() - 1) and any(pad[2 * (input.dim() - 1) :]):
         raise call.refused("it pads the batch")
-    constants = {} if mode != "constant" or value is None else {"value": value}
-    padded = F.pad(input.value, pad, mode=mode, **constants)
-    return call.moved(input, padded, lambda t: F.pad(t, pad, mode=mode), copies=mode != "constant", view=False)
+    if mode != "constant":
+        return _by(call, input, lambda t: F.pad(t, pad, mode=mode), copies=True, view=False)
+    number = float(call.constant(value, "what it pads with depends on the input; use torch.cat") or 0.0)
+    padded = F.pad(input.value, pad, value=number)
+    # Python's number is rounded to the type of the program.
+    rounding = exactly if number == 0 else limits_rounding(1.0, abs(number), entries(padded))
+    return call.moved(input, padded, lambda t: F.pad(t, pad), view=False, rounding=rounding)
 
 
 @operation("unfold", only=(F.unfold,))

@@ -30,8 +30,8 @@ def _matrix(call: Call, x: Traced, weight: Any, bias: Any) -> Traced:
     x = call.traced(x, _WEIGHTS)
     matrix = call.constant(weight, _WEIGHTS)
     shift = call.constant(bias, "its bias depends on the input; add it in a step of its own")
-    if x.dim() < 2:
-        raise call.refused("an input of one dimension has no batch")
+    if x.dim() < 2 or matrix.dim() != 2 or (shift is not None and shift.dim() > 1):
+        raise call.refused("it needs inputs (batch, ..., features), one matrix of weights and one vector of biases")
     rows = math.prod(x.shape[1:-1])
     numbers = [matrix] if shift is None else [matrix, shift]
 
@@ -328,6 +328,8 @@ def batch_norm(
         )
     numbers = [call.constant(t, _WEIGHTS) for t in (running_mean, running_var, weight, bias)]
     mean, variance, factor, shift = numbers
+    if not bool((variance >= 0).all()):
+        raise call.refused("its variances are not all positive numbers")
     scale = (variance + eps).rsqrt() if factor is None else factor / (variance + eps).sqrt()
     places = math.prod(x.shape[2:])
     fixed = (scale * mean).abs() * 2 + (0.0 if shift is None else shift.abs())
@@ -336,7 +338,8 @@ def batch_norm(
         largest = float(scale.abs().amax()) * SAFETY if bool(torch.isfinite(scale).all()) else math.inf
         return linear_bound(largest, largest, terms=12, outputs=entries(x), bias_norm=bias_norm(fixed, places))
 
-    bound = call.proven(("batch_norm", places, eps), [t for t in numbers if t is not None], prove)
+    present = tuple(t is not None for t in numbers)  # a weight must not be taken for an equal bias
+    bound = call.proven(("batch_norm", places, eps, present), [t for t in numbers if t is not None], prove)
     return _kept(
         call.unary(x, F.batch_norm(x.value, mean, variance, factor, shift, False, 0.0, eps), bound),
         lambda t: F.batch_norm(t, mean, variance, factor, shift, False, 0.0, eps),

@@ -42,6 +42,7 @@ def total(
     call: Call, input: Traced, *dims: Any, dim: Any = None, keepdim: bool = False, axis: Any = None, dtype: Any = None
 ) -> Traced:
     """Sum along dimensions."""
+    call.same_type(dtype)
     chosen, keep = _arguments(dims, dim if axis is None else axis, keepdim)
     return _total(call, input, chosen, keep, mean=False)
 
@@ -51,6 +52,7 @@ def mean(
     call: Call, input: Traced, *dims: Any, dim: Any = None, keepdim: bool = False, axis: Any = None, dtype: Any = None
 ) -> Traced:
     """Mean along dimensions."""
+    call.same_type(dtype)
     chosen, keep = _arguments(dims, dim if axis is None else axis, keepdim)
     return _total(call, input, chosen, keep, mean=True)
 
@@ -97,7 +99,7 @@ def minimum_or_smallest(call: Call, input: Any, dim: Any = None, keepdim: bool =
     return ValuesOnly(amin(call, call.traced(input), dim, keepdim))
 
 
-@operation("sort", "msort")
+@operation("sort")
 def sort(call: Call, input: Traced, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesOnly:
     """Sorted entries."""
     value = input.value.sort(dim=call.dim(input, dim), descending=descending).values
@@ -107,6 +109,8 @@ def sort(call: Call, input: Traced, dim: int = -1, descending: bool = False, sta
 @operation("topk")
 def topk(call: Call, input: Traced, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesOnly:
     """The first of the sorted entries."""
+    if not sorted:
+        raise call.refused("in no order its entries change places; use sorted=True")
     return ValuesOnly(_largest(call, input, input.value.topk(k, call.dim(input, dim), largest).values))
 
 
@@ -122,6 +126,7 @@ def norm(
     dtype: Any = None,
 ) -> Traced:
     """Norms along dimensions, of order 2."""
+    call.same_type(dtype)
     order = arguments[0] if arguments else (ord if p == "fro" else p)
     chosen = call.dims(input, arguments[1] if len(arguments) > 1 else dim)
     keep = arguments[2] if len(arguments) > 2 else keepdim
@@ -130,6 +135,16 @@ def norm(
     value = torch.linalg.vector_norm(input.value, dim=chosen, keepdim=keep)
     count = math.prod(input.shape[place] for place in chosen)
     return call.unary(input, value, norm_of_entries_bound(1.0, count, entries(value)))
+
+
+@operation("norm", only=(torch.linalg.norm,))
+def linalg_norm(
+    call: Call, input: Traced, ord: Any = None, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Traced:
+    """The same, but along two dimensions order 2 is the largest singular value."""
+    if ord == 2 and not isinstance(dim, int | None) and len(dim) > 1:
+        raise call.refused("norms of matrices have no bound here; use torch.linalg.vector_norm")
+    return norm(call, input, 2 if ord is None else ord, dim=dim, keepdim=keepdim, dtype=dtype)
 
 
 @operation("interpolate", "upsample", only=(F.interpolate, F.upsample))
@@ -152,6 +167,14 @@ def interpolate(
         "mode": mode,
         "recompute_scale_factor": recompute_scale_factor,
     }
+    for axis in range(2, input.dim()):
+        # Which pixel is the nearest is computed in the type of the image, so that programs of two types may disagree.
+        shape = [length if place == axis else 1 for place, length in enumerate(input.shape)]
+        places = torch.arange(input.shape[axis], dtype=torch.float64).reshape(shape).expand(1, 1, *input.shape[2:])
+        if not torch.equal(F.interpolate(places.float(), **options).double(), F.interpolate(places, **options)):
+            raise call.refused(
+                "float32 and float64 programs pick different pixels at this size; use an integer scale_factor"
+            )
     return call.moved(
         input, F.interpolate(input.value, **options), lambda t: F.interpolate(t, **options), copies=True, view=False
     )

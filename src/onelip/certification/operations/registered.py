@@ -41,6 +41,8 @@ class Operation:
         """Record the call."""
         in_place = bool(keywords.pop("inplace", False)) or self.in_place
         call = Call(tracer, tracer.place(self.name))
+        if keywords.get("out", self) is None:  # some of torch's own functions pass it on
+            del keywords["out"]
         try:
             bound = inspect.signature(self.handler).bind(call, *arguments, **keywords)
         except TypeError as error:
@@ -104,6 +106,11 @@ def find_operation(function: Any) -> Operation | None:
     if found is None and isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return _exported(function)
     return found
+
+
+def known_handlers() -> set[Handler]:
+    """Those of all operations, each of which the red team has to draw."""
+    return {*_BY_NAME.values(), *_INSIDE.values(), *(operation.handler for operation in _OPERATIONS.values())}
 
 
 def _exported(function: Any) -> Operation | None:
@@ -173,8 +180,9 @@ class Call:
         *,
         copies: bool = False,
         view: bool = True,
+        rounding: Rounding = exactly,
     ) -> Traced:
-        """Entries are moved, dropped, copied (`copies`) or put beside constants; nothing is rounded.
+        """Entries are moved, dropped, copied (`copies`) or put beside constants, which alone may be rounded.
 
         `index` does the same to one input of the shape (1, ...), None where entries keep their order. A `view` may
         share its memory with x.
@@ -190,7 +198,13 @@ class Call:
             constant = 1.0 if most <= 1 else math.sqrt(most) * (1 + 2.0**-50)
         if value.dim() < 1 or len(value) != self.tracer.batch:
             raise self.refused("it mixes the inputs of a batch or drops the batch dimension, which must stay the first")
-        return self.tracer.add(self.place, [(x, constant)], value, exactly, facts=(Moved(indices),), shares_memory=view)
+        facts = (Moved(indices),)
+        return self.tracer.add(self.place, [(x, constant)], value, rounding, facts=facts, shares_memory=view)
+
+    def same_type(self, dtype: Any) -> None:
+        """A `dtype=` argument must name the type of the program."""
+        if dtype not in (None, self.tracer.dtype):
+            raise self.refused(f"it converts {self.tracer.dtype} to {dtype}; keep one type throughout")
 
     def combined(
         self, inputs: Sequence[tuple[Traced, float]], value: Tensor, rounding: Rounding, *facts: Fact, joint: bool

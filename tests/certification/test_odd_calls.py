@@ -1,0 +1,157 @@
+"""Calls whose arguments change what they compute: each attack beats a bound that overlooks the argument."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onelip.certification import Certifier, UnknownLipschitzConstant, certify, lipschitz_bound
+from onelip.linalg.layer_bound import FLOAT32
+
+
+class Calls(nn.Module):
+    """A model that consists of one function."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function, self.dtype = function, nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+def stretched(function: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> float:
+    """Norm of the Jacobian of a function that is linear near a random point, by differences."""
+    torch.manual_seed(0)
+    x = torch.randn(1, *shape)
+    steps = torch.eye(math.prod(shape)).reshape(-1, *shape) * 2.0**-6
+    columns = [(function(x + step) - function(x)).flatten() * 2.0**6 for step in steps]
+    return float(torch.linalg.matrix_norm(torch.stack(columns).double(), 2))
+
+
+PLACES: dict[str, Any] = {
+    "tuple": (0, 0, 0),
+    "list": [0, 0, 0],
+    "array": np.array([0, 0, 0]),
+    "tensor": torch.tensor([0, 0, 0]),
+    "range": range(3),
+    "mask": torch.tensor([True, False, True, False]),
+    "number": 2,
+    "numpy number": np.int64(1),
+}
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_an_entry_taken_three_times_counts_sqrt_3_however_places_are_listed(kind: str) -> None:
+    def taken(x: Tensor) -> Tensor:
+        return x[:, PLACES[kind]]
+
+    truth = stretched(taken, (4, 2))
+    assert truth * (1 - 1e-3) <= lipschitz_bound(Calls(taken), (4, 2)) <= truth * (1 + 1e-3)
+
+
+def test_a_weight_is_not_taken_for_an_equal_bias() -> None:
+    """Two normalisations with the same numbers in other roles: the second one multiplies by 100."""
+    mean, one, hundred = torch.zeros(3), torch.ones(3), torch.full((3,), 100.0)
+
+    def normalised(x: Tensor) -> Tensor:
+        return F.batch_norm(F.batch_norm(x, mean, one, None, hundred), mean, one, hundred, None)
+
+    assert stretched(normalised, (3,)) <= lipschitz_bound(Calls(normalised), (3,)) * (1 + 1e-4)
+
+
+def test_nearest_pixels_of_float32_are_counted_too() -> None:
+    """82 copies of two pixels: 41 each in float64, but 42 of one in float32, so sqrt(41) is no bound."""
+
+    def enlarged(x: Tensor) -> Tensor:
+        return F.interpolate(x, size=82)
+
+    assert stretched(enlarged, (1, 2)) > math.sqrt(41.5)
+    with pytest.raises(UnknownLipschitzConstant, match="different pixels"):
+        lipschitz_bound(Calls(enlarged), (1, 2))
+    assert lipschitz_bound(Calls(lambda x: F.interpolate(x, scale_factor=3)), (1, 2)) == pytest.approx(math.sqrt(3))
+
+
+@pytest.mark.parametrize(
+    ("function", "word"),
+    [
+        (lambda x: (x * torch.tensor([3j])).abs(), "complex"),
+        (lambda x: (x * 3j).abs(), "complex"),
+        (lambda x: x.sum(1, dtype=torch.int64), "int64"),
+        (lambda x: x.mean(1, keepdim=True, dtype=torch.float16), "float16"),
+        (lambda x: x.topk(2, 1, sorted=False).values, "sorted=True"),
+        (torch.msort, "msort"),
+        (lambda x: torch.linalg.norm(x.reshape(-1, 2, 2), 2, (1, 2)), "vector_norm"),
+        (lambda x: F.batch_norm(x, torch.zeros(4), torch.full((4,), -9.9999e-6)), "variances"),
+        (lambda x: F.pad(x, (1, 1), value=x), "depends on the input"),
+        (lambda x: torch.where((x > 0) & (x < 1), x, -x), "comparison"),
+        (lambda x: x * (x > 0), "comparison"),
+        (lambda x: F.linear(x, torch.ones(4)), "one matrix"),
+        (lambda x: torch.addmm(torch.ones(2, 3), x, torch.ones(4, 3)), "vector of biases"),
+        (torch.vmap(lambda row: row * 2), "true tensors"),
+        (lambda x: torch.add(x, x, out=x), "out"),
+    ],
+)
+def test_what_an_argument_makes_unprovable_is_refused(function: Callable[[Tensor], Any], word: str) -> None:
+    with pytest.raises(UnknownLipschitzConstant, match=word):
+        lipschitz_bound(Calls(function), (4,))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.leaky_relu(x, math.nan),
+        lambda x: F.prelu(x, torch.tensor([math.nan])),
+        lambda x: F.elu(x, math.nan),
+    ],
+)
+def test_a_slope_that_is_no_number_is_no_slope(function: Callable[[Tensor], Tensor]) -> None:
+    """At positive inputs it does not show, so that nothing but the bound can tell."""
+    model = nn.Sequential(Calls(function), nn.Linear(4, 2)).eval()
+    x = torch.rand(3, 4) + 0.1
+    assert torch.isfinite(model(x)).all()
+    assert not certify(model, x).radii.any()
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert lipschitz_bound(Calls(lambda x: np.float64(3) * x), (4,)) == pytest.approx(3.0)
+    assert lipschitz_bound(Calls(lambda x: x + np.ones(4, np.float32)), (4,)) == 1.0
+
+
+def test_a_norm_as_torch_itself_passes_it_on() -> None:
+    assert lipschitz_bound(Calls(lambda x: torch.norm(x, dim=1, keepdim=True)), (4,)) == 1.0
+
+
+class Shifted(nn.Module):
+    """Scores that hang on the last bits of a constant which float32 does not hold."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.head = nn.Linear(66, 2)
+        torch.nn.init.constant_(self.head.bias, 0.0)
+        self.head.weight.data = torch.cat([torch.ones(2, 2), torch.tensor([[1e6], [0.0]]).expand(2, 64)], 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.how == "pad":
+            return self.head(F.pad(x, (0, 64), value=0.1))
+        wide = F.pad(x, (0, 64))
+        return self.head(wide + torch.tensor(0.1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("how", ["pad", "add"])
+def test_constants_that_float32_does_not_hold_count_as_rounded(how: str) -> None:
+    """The program is off by 64e6 times the rounding of 0.1 before it sums anything."""
+    certifier = Certifier(Shifted(how).eval(), (2,), arithmetic="float32")
+    rounded = next(node for node in certifier.graph.nodes if node.rounding is not None and node.place.kind == how)
+    made = rounded.rounding(FLOAT32).constant if rounded.rounding else 0.0
+    missing = abs(float(torch.tensor(0.1)) - 0.1) * math.sqrt(64)
+    assert made >= missing * (2 if how == "add" else 1)
+    certifier(torch.zeros(1, 2))
