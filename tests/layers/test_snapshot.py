@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+from typing import ClassVar
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from onelip.layers import AOLConv2d
@@ -52,3 +53,45 @@ def test_other_modes_do_not_disturb_the_comparison() -> None:
     weight.data.mul_(2)
     with FakeTensorMode():
         assert not snapshot.is_current()
+
+
+class LateAnswer:
+    """An accelerator's answer: there when the test says that the device has come to it."""
+
+    waiting: ClassVar[list[LateAnswer]] = []
+
+    def __init__(self, answer: Tensor) -> None:
+        self.answer, self.ready = bool(answer), False
+        self.waiting.append(self)
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+    def value(self) -> bool:
+        assert self.ready, "the host would wait"
+        return self.answer
+
+
+def test_accelerators_answer_later_and_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write without a trace is seen by the first call after the device has compared, and the layer is right then."""
+    monkeypatch.setattr("onelip.layers.snapshot.answers_at_once", lambda device: False)
+    monkeypatch.setattr("onelip.layers.snapshot.QueuedAnswer", LateAnswer)
+    monkeypatch.setattr(LateAnswer, "waiting", [])
+    layer, x = AOLConv2d(4, 4, 3).eval(), torch.randn(1, 4, 4, 4)
+
+    def device_works() -> None:
+        for answer in LateAnswer.waiting:
+            answer.ready = True
+
+    for _ in range(3):
+        layer(x)
+        device_works()
+    before = layer(x)
+    layer.weight.data.copy_(torch.randn_like(layer.weight))
+    assert torch.equal(layer(x), before)  # not known yet: the comparison in flight began before the write
+    assert len([answer for answer in LateAnswer.waiting if not answer.ready]) == 1  # one at a time
+    device_works()
+    layer(x)
+    device_works()
+    assert torch.equal(layer(x), copy.deepcopy(layer)(x))
+    assert not torch.equal(layer(x), before)

@@ -14,7 +14,7 @@ from torch import Tensor
 from onelip.errors import UnreliableRoutineError
 from onelip.linalg.orthogonal import cayley, cholesky_orthogonalise
 from onelip.linalg.polar import polar_factor
-from onelip.linalg.verified import cholesky, eigenvectors, solve
+from onelip.linalg.verified import cholesky, eigenvectors, orthonormal_columns, solve
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 
@@ -66,6 +66,24 @@ def test_what_fails_for_batches_is_done_one_by_one(
     torch.testing.assert_close(factor @ factor.mH, gram)
     values, vectors = eigenvectors(gram)
     torch.testing.assert_close((vectors * values.unsqueeze(-2)) @ vectors.mH, gram)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("error", [None, 0.01])
+def test_orthonormal_columns_are_verified(
+    dtype: torch.dtype, error: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bases that are not orthonormal or span another space are made again, one by one; equal columns and zeros pass."""
+    tall = torch.randn(2, 3, 12, 5, dtype=dtype) / 4
+    tall[0, 0, :, 1] = tall[0, 0, :, 0]
+    tall[1, 1] = 0
+    break_batches(monkeypatch, "qr", error)
+    basis = orthonormal_columns(tall)
+    torch.testing.assert_close(basis.mH @ basis, torch.eye(5, dtype=dtype).expand(2, 3, 5, 5))
+    torch.testing.assert_close(basis @ (basis.mH @ tall), tall)
+    break_batches(monkeypatch, "qr", 0.01, single=True)
+    with pytest.raises(UnreliableRoutineError, match="qr"):
+        orthonormal_columns(tall)
 
 
 def test_reflections_solve_where_no_elimination_does(monkeypatch: pytest.MonkeyPatch) -> None:

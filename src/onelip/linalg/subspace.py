@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from onelip.linalg.spectral import largest_magnitude
-from onelip.linalg.verified import solve
+from onelip.linalg.verified import orthonormal_columns, solve
 
 
 def subspace_basis(matrix: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class _SubspaceBasis(torch.autograd.Function):
 
     @staticmethod
     def forward(matrix: Tensor) -> Tensor:
-        return torch.linalg.qr(matrix / largest_magnitude(matrix)).Q
+        return orthonormal_columns(matrix / largest_magnitude(matrix))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:

@@ -23,7 +23,7 @@ def ridge_orthogonalise(matrix: Tensor) -> Tensor:
         return ridge_orthogonalise(matrix.mH).mH
     magnitude = largest_magnitude(matrix)
     scaled = torch.where(magnitude > torch.finfo(magnitude.dtype).tiny, scale_below_one(matrix), 0)
-    return _TriangularQuotient.apply(scaled, ridge(matrix))  # pyright: ignore[reportReturnType]
+    return _TriangularQuotient.apply(scaled, ridge(matrix))[0]  # pyright: ignore
 
 
 def ridge(matrix: Tensor) -> float:
@@ -32,7 +32,7 @@ def ridge(matrix: Tensor) -> float:
 
 
 class _TriangularQuotient(torch.autograd.Function):
-    """Keeps X and W only; backward factorises X again, which takes time in place of memory.
+    """Returns W and L, so that backward need not factorise again unless a second derivative is asked for.
 
     With Z = L^(-1) dX, dW = Z - tril(Z W^H + W Z^H) W, where tril halves the diagonal. For the gradient G and
     M = tril(G W^H): dX = L^(-H) (G - (M + M^H) W).
@@ -41,21 +41,24 @@ class _TriangularQuotient(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(matrix: Tensor, eps: float) -> Tensor:
-        return torch.linalg.solve_triangular(_factor(matrix, eps), matrix, upper=False)
+    def forward(matrix: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        factor = _factor(matrix, eps)
+        return torch.linalg.solve_triangular(factor, matrix, upper=False), factor
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: tuple[Tensor, Tensor]) -> None:
         matrix, ctx.eps = inputs
-        ctx.save_for_backward(matrix, output)
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(matrix, *output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (matrix, quotient), gradient = ctx.saved_tensors, gradients[0]
+        (matrix, quotient, factor), gradient = ctx.saved_tensors, gradients[0]
+        factor = _factor(matrix, ctx.eps) if torch.is_grad_enabled() else factor
         product = gradient @ quotient.mH
         lower = product.tril(-1) + torch.diag_embed(product.diagonal(dim1=-2, dim2=-1)) / 2
         inner = gradient - (lower + lower.mH) @ quotient
-        return torch.linalg.solve_triangular(_factor(matrix, ctx.eps).mH, inner, upper=True), None
+        return torch.linalg.solve_triangular(factor.mH, inner, upper=True), None
 
 
 def _factor(matrix: Tensor, eps: float) -> Tensor:

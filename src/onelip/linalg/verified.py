@@ -83,6 +83,22 @@ def cholesky(positive: Tensor) -> Tensor:
     return _verified("cholesky", routines, is_wrong, (positive,))
 
 
+def orthonormal_columns(matrix: Tensor) -> Tensor:
+    """Orthonormal columns Q (..., m, n) that span those of V (..., m, n), m >= n, of entries up to 1."""
+
+    def is_wrong(basis: Tensor) -> Tensor:
+        probes = _probes(matrix.shape[-1], matrix)
+        image = matrix @ probes
+        not_spanned = _differ(basis @ (basis.mH @ image), image, probes)
+        return not_spanned | _differ(basis.mH @ (basis @ probes), probes.expand(*basis.shape[:-2], -1, -1), probes)
+
+    routines = [
+        lambda: torch.linalg.qr(matrix).Q,
+        lambda: _one_by_one(lambda each: torch.linalg.qr(each).Q, matrix),
+    ]
+    return _verified("qr", routines, is_wrong, (matrix,))
+
+
 def _verified(
     name: str,
     routines: Sequence[Callable[[], Tensor]],
