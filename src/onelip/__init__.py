@@ -6,7 +6,7 @@ the layers; it comes with the extra `bench`.
 
 from __future__ import annotations
 
-from onelip import layers, losses, models, optim
+from onelip import layers, losses, models, optim, pretrained
 from onelip.certification import (
     Normalise,
     Residual,
@@ -56,6 +56,7 @@ __all__ = [
     "losses",
     "models",
     "optim",
+    "pretrained",
     "save_model",
 ]
 

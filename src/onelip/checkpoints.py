@@ -26,6 +26,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from onelip import pretrained
 from onelip.atomic_files import write_atomically
 from onelip.errors import InvalidInputError, one_line
 from onelip.factories import Factory, allowed_factory, build, factory_name, find_factory
@@ -114,17 +115,16 @@ def load_model(
     """The network that `save_model` wrote, on the CPU, in training mode, with the dtype it was saved in.
 
     Args:
-        path: the file.
+        path: the file, or the name of a network that comes with onelip (`onelip.pretrained.names()`).
         sha256: what `save_model` returned; a file that has been changed or damaged since is refused.
         factory: function that builds the model, for a file that was saved with one; the name in it is not imported.
         allow: packages, modules or full names ("package.module:function") that a file may name as its factory. What is
             allowed is imported and called with the arguments in the file, so allow only code that you trust.
     """
-    path = Path(path)
-    try:
-        content = path.read_bytes()  # once: what is checked is what is used
-    except OSError as error:
-        raise InvalidInputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if isinstance(path, str) and path in pretrained.names():
+        content, sha256 = pretrained.weights(path), sha256 or pretrained.card(path)["sha256"]
+    else:
+        content = _read(Path(path))
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise InvalidInputError(f"{path}: damaged or replaced, its SHA-256 is not the recorded one")
     try:
@@ -141,6 +141,15 @@ def load_model(
         raise InvalidInputError(f"{path}: {error}") from error
     except (safetensors.SafetensorError, RuntimeError, OverflowError, MemoryError, TypeError) as error:
         raise InvalidInputError(f"{path}: damaged or not a safetensors file ({one_line(error):.200})") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()  # once: what is checked is what is used
+    except OSError as error:
+        known = ", ".join(pretrained.names())
+        hint = "" if path.suffix or len(path.parts) > 1 else f"; networks that come with onelip: {known}"
+        raise InvalidInputError(f"{path}: cannot be read ({error.strerror or error}){hint}") from error
 
 
 def _named_network(described: dict[str, Any]) -> NamedNetwork:

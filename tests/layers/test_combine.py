@@ -7,8 +7,18 @@ import torch
 from jacobians import norm_at
 from torch import nn
 
+import onelip
 from onelip.errors import InvalidInputError
-from onelip.layers import AOLLinear, ConvexSum, LipschitzConcat, LipschitzResidual, MaxMin, UnitRowsLinear
+from onelip.layers import (
+    AOLConv2d,
+    AOLLinear,
+    ConvexSum,
+    FlipAverage,
+    LipschitzConcat,
+    LipschitzResidual,
+    MaxMin,
+    UnitRowsLinear,
+)
 
 
 def branch() -> nn.Module:
@@ -64,3 +74,14 @@ def test_unit_rows() -> None:
 def test_bad_arguments_are_named(make, word: str) -> None:
     with pytest.raises(InvalidInputError, match=word):
         make()
+
+
+def test_an_average_over_mirror_images_is_certified_with_the_constant_of_the_network() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(AOLConv2d(2, 4, 3), MaxMin(), nn.Flatten(), AOLLinear(64, 3)).double().eval()
+    average = FlipAverage(network).eval()
+    images = torch.randn(3, 2, 4, 4, dtype=torch.float64)
+    torch.testing.assert_close(average(images), average(images.flip(-1)))
+    bound = onelip.lipschitz_bound(average, (2, 4, 4))
+    assert norm_at(average, images[0]) <= bound <= onelip.lipschitz_bound(network, (2, 4, 4)) * (1 + 1e-8)
+    assert bool((onelip.certify(average, images).radii >= 0).all())

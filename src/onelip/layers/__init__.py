@@ -15,7 +15,7 @@ from onelip.errors import InvalidInputError, did_you_mean
 from onelip.layers.activations import Abs, GroupSort, Householder, MaxMin
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.centering import BatchCentering, BatchLipNorm, LayerCentering
-from onelip.layers.combine import ConvexSum, LipschitzConcat, LipschitzResidual, UnitRowsLinear
+from onelip.layers.combine import ConvexSum, FlipAverage, LipschitzConcat, LipschitzResidual, UnitRowsLinear
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.piecewise import FullSort, LipschitzPReLU, NActivation
 from onelip.layers.pooling import L2NormPool2d, ScaledAdaptiveAvgPool2d, ScaledAvgPool2d, ScaledMaxPool2d
@@ -172,6 +172,7 @@ __all__ = [
     "ECOConvTranspose2d",
     "ECOLinear",
     "FirstChannels",
+    "FlipAverage",
     "FullSort",
     "GroupSort",
     "Householder",

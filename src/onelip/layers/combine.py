@@ -143,3 +143,19 @@ class UnitRowsLinear(nn.Module):
     def extra_repr(self) -> str:
         """The arguments."""
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
+
+
+class FlipAverage(nn.Module):
+    """(f(x) + f(x flipped)) / 2: the average of a network over an image and its mirror image, for evaluation.
+
+    A flip is an isometry and an average of L-Lipschitz maps is L-Lipschitz, so the constant is that of f. `certify`
+    sees both calls in the graph.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of images (batch, channels, height, width)."""
+        return (self.network(x) + self.network(x.flip(-1))) * 0.5
