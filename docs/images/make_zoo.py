@@ -1,0 +1,57 @@
+"""Draw zoo.png: all methods by year and by the way in which they become 1-Lipschitz."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from onelip.layers import list_methods
+
+FAMILIES = {
+    "weights divided by a bound": ("aol", "spectral", "cholesky"),
+    "orthogonal matrices": ("bjorck", "oni", "stiefel"),
+    "orthogonal kernels": ("bcop", "aoc"),
+    "orthogonal per frequency": ("cayley", "lot", "eco", "bro"),
+    "exponential of a skew kernel": ("soc",),
+    "x minus a monotone part": ("cpl", "sll"),
+    "two halves of one matrix": ("sandwich",),
+}
+COLOURS = {"orthogonal": "#0a2f86", "bounded": "#d9480f"}
+
+
+def main() -> None:
+    """One row per family, one label per method."""
+    methods = [method for method in list_methods() if method.guarantee != "none"]
+    rows = dict(FAMILIES)
+    rest = tuple(m.key for m in methods if not any(m.key in keys for keys in FAMILIES.values()))
+    if rest:
+        rows["other"] = rest
+    years = sorted({method.year for method in methods})
+    figure, axis = plt.subplots(figsize=(11, 0.72 * len(rows) + 0.9), layout="constrained")
+    for row, keys in enumerate(rows.values()):
+        axis.axhspan(row - 0.5, row + 0.5, color="0.96" if row % 2 else "1.0", zorder=0)
+        for year in years:
+            here = [method for method in methods if method.key in keys and method.year == year]
+            for place, method in enumerate(here):
+                shift = (place - (len(here) - 1) / 2) * 0.34
+                box = {"boxstyle": "round,pad=0.35", "facecolor": COLOURS[method.guarantee], "edgecolor": "none"}
+                text = {"ha": "center", "va": "center", "color": "white", "fontsize": 10, "bbox": box}
+                axis.text(year, row + shift, method.title.replace(" norm", "\nnorm"), **text)
+    axis.set_yticks(range(len(rows)), list(rows), fontsize=10)
+    axis.set_xticks(years, [str(year) for year in years], fontsize=10)
+    axis.set_xlim(years[0] - 0.6, years[-1] + 0.6)
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    for guarantee, colour in COLOURS.items():
+        axis.scatter([], [], marker="s", s=80, color=colour, label=guarantee)
+    axis.legend(loc="lower right", ncols=2, frameon=False, fontsize=10)
+    axis.set_title(
+        "1-Lipschitz layers in onelip, by year of publication and by what makes them 1-Lipschitz", fontsize=11
+    )
+    figure.savefig(Path(__file__).with_name("zoo.png"), dpi=110)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Build the documentation site: the pages of docs/, and those that are made of the code.
+
+`python docs/site/make_site.py` gathers the sources in build/site-source and builds build/site with zensical, where a
+warning is an error; `--serve` then shows it. What is written by hand is in docs/. Made here are the front page
+(README.md), one page per method (its docstring, its record, its published results), the reference of the API
+(docstrings, by mkdocstrings), the changelog and the notebook of the tutorial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from onelip.bench.report.advice_text import portraits
+from onelip.bench.report.candidates import published_candidates
+from onelip.layers import MethodInfo, list_methods
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "build"
+SOURCE = BUILD / "site-source"
+GUARANTEES = {
+    "orthogonal": "Orthogonal: a square, circularly padded layer keeps all norms; others keep what fits.",
+    "bounded": "Bounded: the layer never increases a distance, and may decrease it.",
+    "none": "None: the plain layer that the others are compared with.",
+}
+REFERENCE = {
+    "onelip": ("Certify, convert, fuse, export, save", ["onelip"]),
+    "layers": ("Layers", ["onelip.layers.base", "onelip.layers.shapes", "onelip.layers.activations"]),
+    "parts": ("Parts of networks", ["onelip.layers.centering", "onelip.layers.pooling", "onelip.layers.combine"]),
+    "models": ("Networks", ["onelip.models.convnet", "onelip.models.fastnet"]),
+    "losses": ("Losses", ["onelip.losses"]),
+    "certification": (
+        "Certificates",
+        ["onelip.certification.certificates", "onelip.certification.accuracy", "onelip.certification.explain"],
+    ),
+}
+
+
+def main() -> None:
+    """Gather, build, and serve if asked."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--serve", action="store_true", help="show the site on localhost after building it")
+    serve = parser.parse_args().serve
+    gather()
+    command = [sys.executable, "-m", "zensical"]
+    subprocess.run([*command, "build", "--clean", "--strict"], cwd=BUILD, check=True)
+    if serve:
+        subprocess.run([*command, "serve"], cwd=BUILD, check=True)
+
+
+def gather() -> None:
+    """All pages in build/site-source, with links that fit there."""
+    shutil.rmtree(SOURCE, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", SOURCE, ignore=shutil.ignore_patterns("*.py", "*.json", "site"))
+    for name, target in (("README", "index"), ("CONTRIBUTING", "contributing"), ("CHANGELOG", "changelog")):
+        (SOURCE / f"{target}.md").write_text(moved((ROOT / f"{name}.md").read_text()))
+    for page in SOURCE.glob("*.md"):
+        page.write_text(moved(page.read_text()))
+    (SOURCE / "security.md").write_text((ROOT / "SECURITY.md").read_text())
+    (SOURCE / "methods").mkdir()
+    best = dict(portraits([c for c in published_candidates() if c.dataset == "cifar10"]))
+    for method in list_methods():
+        (SOURCE / "methods" / f"{method.key}.md").write_text(method_page(method, best.get(method.title)))
+    (SOURCE / "methods" / "index.md").write_text(method_index())
+    frame = (Path(__file__).with_name("zensical.toml")).read_text()
+    entries = "".join(f'    {{ "{method.title}" = "methods/{method.key}.md" }},\n' for method in list_methods())
+    (BUILD / "zensical.toml").write_text(re.sub(r"    # one line per method .*\n", entries, frame))
+    (SOURCE / "api").mkdir()
+    for name, (title, modules) in REFERENCE.items():
+        modules_text = "\n\n".join(f"::: {module}" for module in modules)
+        (SOURCE / "api" / f"{name}.md").write_text(f"# {title}\n\n{modules_text}\n")
+    if (ROOT / "docs" / "tutorial.md").exists():
+        (SOURCE / "tutorial.ipynb").write_text(notebook((ROOT / "docs" / "tutorial.md").read_text()))
+
+
+def moved(text: str) -> str:
+    """Links between files of the repository as links between pages of the site."""
+    text = re.sub(r"\]\((?:\.\./)?docs/", "](", text)
+    pages = {
+        "README.md": "index.md",
+        "CONTRIBUTING.md": "contributing.md",
+        "CHANGELOG.md": "changelog.md",
+        "SECURITY.md": "security.md",
+    }
+    for old, new in pages.items():
+        text = re.sub(rf"\]\((?:\.\./)?{re.escape(old)}", f"]({new}", text)
+    return re.sub(r"\[([^\]]+)\]\((?:\.\./)?(LICENSE|CITATION\.cff)\)", r"\1 (file `\2`)", text)
+
+
+def method_page(method: MethodInfo, best: str | None) -> str:
+    """Formula and reason from the file's docstring, names, costs, results, paper."""
+    docstring = (sys.modules[method.conv.__module__].__doc__ or "").strip()
+    costs, conv, linear = method.published, method.conv.__name__, method.linear_layer.__name__
+    parameters = f"{costs.parameter_operations} | `{costs.parameter_macs}` | `{costs.parameter_memory}`"
+    unknown = "The comparison paper has no results with 3 x 3 kernels for it. Compare it on your data:"
+    return f"""# {method.title}
+
+{docstring}
+
+**Guarantee.** {GUARANTEES[method.guarantee]}
+
+```python
+from onelip.layers import {conv}, {linear}
+
+{conv}(16, 32, kernel_size=3, stride=2)
+{linear}(128, 10)
+```
+
+## When to use it
+
+{best or f"{unknown} `onelip compare --methods {method.key} bcop aol`."}
+
+## What it costs
+
+For a batch of b images of s x s pixels, c channels, kernels of k x k and t inner iterations, as the paper counts:
+
+| transformation | operations | multiply-adds | memory |
+|---|---|---|---|
+| of the input, in every pass | {costs.input_operations} | `{costs.input_macs}` | `{costs.input_memory}` |
+| of the parameters, per training step | {parameters} |
+
+In evaluation the parameters are transformed once. Measured times: [speed](../speed.md). What is computed otherwise
+than in the original code: [layers](../layers.md).
+
+## Paper
+
+[{method.paper}]({method.link}), {method.year}.
+"""
+
+
+def method_index() -> str:
+    """All methods with their guarantees."""
+    rows = [f"| [{m.title}]({m.key}.md) | {m.year} | {m.guarantee} | `{m.conv.__name__}` |" for m in list_methods()]
+    return "\n".join(
+        [
+            "# The methods",
+            "",
+            "Every way to build a 1-Lipschitz layer that onelip has. [Which one should I use?](../choosing.md)",
+            "",
+            "![All methods by year and by what makes them 1-Lipschitz](../images/zoo.png)",
+            "",
+            "| method | year | guarantee | convolution |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def notebook(markdown: str) -> str:
+    """The page as a Jupyter notebook: Python blocks are cells, the rest is text."""
+    cells = []
+    for index, part in enumerate(re.split(r"^```python\n(.*?)^```$", markdown, flags=re.DOTALL | re.MULTILINE)):
+        if part.strip():
+            kind = (
+                {"cell_type": "code", "execution_count": None, "outputs": []}
+                if index % 2
+                else {"cell_type": "markdown"}
+            )
+            cells.append(
+                {**kind, "id": f"cell-{index}", "metadata": {}, "source": part.strip().splitlines(keepends=True)}
+            )
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    return json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}, indent=1)
+
+
+if __name__ == "__main__":
+    main()
