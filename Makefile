@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 OUT ?= study
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare measure docs test test-all lint types imports unit
+.PHONY: help setup compare measure docs site test test-all lint types imports unit
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,8 +24,11 @@ compare: $(STAMP) ## compare all main methods on embedded data: trained, certifi
 measure: $(STAMP) ## time of every method against plain convolutions, on an otherwise idle machine
 	$(BIN)/onelip measure time
 
-docs: $(STAMP) ## run the Python blocks of README.md, CONTRIBUTING.md and docs/
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/test_readme.py tests/test_registry.py tests/test_docs.py
+docs: $(STAMP) ## build the documentation site and show it on localhost
+	$(BIN)/python docs/site/make_site.py --serve
+
+site: $(STAMP) ## build the documentation site in build/site, warnings as errors
+	$(BIN)/python docs/site/make_site.py
 
 test: lint types imports unit ## everything that must pass before a commit lands
 
