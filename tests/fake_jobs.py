@@ -10,7 +10,7 @@ from typing import Any
 from onelip.bench.engines.engine_base import Ended, Engine
 from onelip.bench.runs import NetworkSpec
 from onelip.bench.study.attempts import attempt
-from onelip.bench.study.job_base import Job, JobOptions, JobState, JobStatus
+from onelip.bench.study.job_base import Job, JobKind, JobOptions, JobState, JobStatus
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +23,11 @@ class FakeJob(Job):
     bears: bool = False
     on_device: bool = True
     device: str = "cpu"
+    kind_name: JobKind = "train"
 
-    kind = "train"
+    @property
+    def kind(self) -> JobKind:  # type: ignore[override]
+        return self.kind_name
 
     def make_name(self) -> str:
         return self.title
@@ -52,6 +55,9 @@ class FakeJob(Job):
     @property
     def uses_device(self) -> bool:
         return self.on_device
+
+    def folder(self, study: Path) -> Path | None:
+        return None
 
     def recorded(self, study: Path) -> JobState:
         path = study / self.title

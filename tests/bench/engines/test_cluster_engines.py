@@ -1,4 +1,4 @@
-"""Ray and Slurm: the same small study gives the same records, also where processes are killed."""
+"""What is asked of clusters, and how Slurm signals a job; whole studies on them are in test_faults.py."""
 
 from __future__ import annotations
 
@@ -8,73 +8,26 @@ import signal
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_data
 from fake_jobs import FakeJob
-from small_study import OPTIONS, assert_same_records, attempts_of, planned, run_inline
+from small_study import OPTIONS
 
-from onelip.bench.engines import engine_base
-from onelip.bench.engines.driver import Driver, Silent
-from onelip.bench.engines.engine_base import Engine, JobCommand
+from onelip.bench.engines import ray_engine
+from onelip.bench.engines.engine_base import JobCommand
 from onelip.bench.engines.slurm_engine import SlurmEngine, SlurmRequest, SlurmTask
-from onelip.bench.study.job_base import JobStatus
 from onelip.bench.study.planner import plan
 
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason='needs the extra "ray"')
 needs_submitit = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason='needs the extra "slurm"')
 
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_data.install(monkeypatch.setattr)
-    monkeypatch.setattr(engine_base, "PROGRAM", (sys.executable, tiny_data.__file__))
-    tests, source = Path(tiny_data.__file__).parent, Path(engine_base.__file__).parents[3]
-    monkeypatch.setenv("PYTHONPATH", f"{source}{os.pathsep}{tests}")  # of the workers
-
-
-def _kill_the_first_process(study: Path) -> threading.Thread:
-    """As soon as a job has begun, in the middle of whatever it does."""
-
-    def kill() -> None:
-        while not (begun := [one for tried in attempts_of(study).values() for one in tried]):
-            time.sleep(0.01)
-        os.kill(begun[0].process, signal.SIGKILL)
-
-    thread = threading.Thread(target=kill, daemon=True)
-    thread.start()
-    return thread
-
-
-def _check(engine: Engine, study: Path, whole: Path) -> None:
-    jobs = planned(study)
-    killer = _kill_the_first_process(study)
-    states = Driver(jobs, study, engine, Silent()).run()
-    killer.join()
-    assert {state.status for state in states.values()} == {JobStatus.DONE}
-    run_inline(whole)
-    assert_same_records(whole, study)
-    attempts = attempts_of(study)
-    assert all([one.outcome for one in tried].count("done") == 1 for tried in attempts.values())
-    assert sorted(len(tried) for tried in attempts.values()) == [1, 1, 1, 1, 2], "one was killed and done again"
-    assert {one.engine for tried in attempts.values() for one in tried} == {engine.name}
-
-
-@needs_ray
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
-def test_a_study_on_ray(tmp_path: Path) -> None:
-    from onelip.bench.engines.ray_engine import RayEngine
-
-    _check(RayEngine(tmp_path / "study", workers=2), tmp_path / "study", tmp_path / "whole")
-
-
-@needs_submitit
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_study_through_submitit(tmp_path: Path) -> None:
-    engine = SlurmEngine(tmp_path / "study", SlurmRequest(), is_local=True)
-    _check(engine, tmp_path / "study", tmp_path / "whole")
 
 
 @needs_submitit
@@ -88,6 +41,44 @@ def test_what_is_asked_of_slurm(tmp_path: Path) -> None:
     assert "slurm_exclusive" not in asked
     assert engine.parameters(timed)["slurm_exclusive"] is True
     assert not {"slurm_exclusive", "gpus_per_node"} & engine.parameters(cpu).keys()
+    split = SlurmEngine(tmp_path, request, gpus_per_training=4)
+    assert split.parameters(gpu)["gpus_per_node"] == 4
+    assert split.command(gpu).arguments[-2:] == ("--processes", "4")
+
+
+class _Ray:
+    """What a `RayEngine` needs of Ray, on a cluster of two nodes; keeps what tasks ask for."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def init(self, **_: Any) -> None: ...
+
+    def nodes(self) -> list[dict[str, Any]]:
+        sizes = ({"CPU": 16.0, "GPU": 4.0}, {"CPU": 32.0, "GPU": 4.0})
+        return [{"Alive": True, "Resources": size} for size in sizes]
+
+    def remote(self, function: object) -> Any:
+        def options(**asked: Any) -> Any:
+            self.asked.append(asked)
+            return types.SimpleNamespace(remote=lambda *_: object())
+
+        return types.SimpleNamespace(options=options)
+
+
+def test_what_is_asked_of_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = _Ray()
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: ray)
+    monkeypatch.setattr(ray_engine, "predicted_bytes", lambda job: 2**30)
+    engine = ray_engine.RayEngine(tmp_path, "auto", constraint="accelerator_type:A100", gpus_per_training=2)
+    count, timed = FakeJob("a", on_device=False), FakeJob("b", alone=True)
+    timed_gpu, gpu = FakeJob("c", device="cuda", alone=True, kind_name="measure"), FakeJob("d", device="cuda")
+    for job in (count, timed, timed_gpu, gpu, gpu):
+        engine.start(job)
+    assert [(asked["num_cpus"], asked["num_gpus"]) for asked in ray.asked] == [(1, 0), (32, 0), (1, 1), (1, 2), (1, 2)]
+    assert [asked["scheduling_strategy"] for asked in ray.asked[-2:]] == ["DEFAULT", "SPREAD"], "elsewhere"
+    assert all(asked["max_retries"] == -1 for asked in ray.asked)
+    assert all("accelerator_type:A100" in asked["resources"] for asked in ray.asked)
 
 
 @needs_submitit

@@ -71,6 +71,28 @@ def test_processes_that_die_are_started_again_a_few_times(tmp_path: Path) -> Non
     assert "SIGKILL" in str(states["dying"].reason)
 
 
+def test_a_full_disk_is_tried_again_and_told(tmp_path: Path) -> None:
+    """On a cluster the next attempt may be on another node."""
+    full, unlucky = FakeJob("full"), FakeJob("unlucky")
+    script: dict[str, list[int | None]] = {"full": [ExitCode.UNWRITTEN] * 3, "unlucky": [ExitCode.UNWRITTEN]}
+    output = job_folder(full, tmp_path) / OUTPUT_FILE
+    output.parent.mkdir(parents=True)
+    output.write_text("onelip: cannot write record.json: No space left on device\n")
+    states = _drive([full, unlucky], ScriptedEngine(tmp_path, script))
+    assert _statuses(states) == ["failed", "done"]
+    assert "No space left" in str(states["full"].reason)
+
+
+def test_a_record_that_shows_up_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Network file systems show files of other machines after a while."""
+    late, looks = JobState(JobStatus.PENDING), iter(range(100))
+    recorded = FakeJob.recorded
+    monkeypatch.setattr(FakeJob, "recorded", lambda *args: recorded(*args) if next(looks) > 10 else late)
+    engine = ScriptedEngine(tmp_path)
+    assert _statuses(_drive([FakeJob("job")], engine)) == ["done"]
+    assert len(engine.started) > MOST_DEATHS, "however often"
+
+
 def test_lost_nodes_and_preemptions_have_no_limit(tmp_path: Path) -> None:
     lost, left = FakeJob("lost"), FakeJob("left")
     engine = ScriptedEngine(tmp_path, {"lost": [None] * 20, "left": [ExitCode.LEFT] * 20})

@@ -1,19 +1,14 @@
-"""Processes on this machine: who may run beside whom, and studies whose processes are killed."""
+"""Processes on this machine: who may run beside whom."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny_data
 from fake_jobs import FakeJob
-from small_study import COMMAND, assert_same_records, attempts_of, run_inline
 
 from onelip.bench.engines import engine_base
 from onelip.bench.engines.local_engine import LocalEngine
@@ -96,41 +91,18 @@ def test_each_process_sees_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     engine.close()
 
 
-def _start_driver(study: Path) -> subprocess.Popen[bytes]:
-    command = [
-        PYTHON,
-        tiny_data.__file__,
-        *COMMAND.split(),
-        "--out",
-        str(study),
-        "--workers",
-        "2",
-        "--checkpoint-every",
-        "0.001s",
-    ]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-
-def _wait_for(what: Any, *running: subprocess.Popen[bytes]) -> Any:
-    while not (found := what()):
-        assert all(process.poll() is None for process in running), "ended before it could be killed"
-        time.sleep(0.02)
-    return found
-
-
-def test_killed_workers_and_drivers_lose_and_double_nothing(tmp_path: Path) -> None:
-    """A worker is killed, then its driver, while a second one works on the same study, and ends it."""
-    study = tmp_path / "killed"
-    first = _start_driver(study)
-    begun = _wait_for(lambda: [one for tried in attempts_of(study).values() for one in tried], first)
-    os.kill(begun[0].process, signal.SIGKILL)
-    second = _start_driver(study)
-    _wait_for(lambda: sum(map(len, attempts_of(study).values())) >= 3, first)
-    first.kill()
-    first.wait()
-    assert second.wait() == 0
-    run_inline(tmp_path / "whole")
-    assert_same_records(tmp_path / "whole", study)
-    attempts = attempts_of(study)
-    assert all([one.outcome for one in tried].count("done") == 1 for tried in attempts.values()), "done once"
-    assert any(one.outcome is None for tried in attempts.values() for one in tried), "killed"
+@pytest.mark.usefixtures("_sleeping")
+def test_a_training_on_two_gpus_waits_for_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    engine = LocalEngine(tmp_path, workers=2, gpus_per_training=2)
+    first, second, third = (FakeJob(title, device="cuda") for title in "abc")
+    for job in (first, second):
+        assert engine.has_room(job)
+        engine.start(job)
+    assert not engine.has_room(third)
+    assert [_output(engine, job)[1] for job in (first, second)] == ["0,1", "2,3"]
+    assert engine.command(first).arguments[-2:] == ("--processes", "2")
+    engine.stop()
+    engine.close()

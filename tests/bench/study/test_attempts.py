@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from fake_jobs import FakeJob
 
+from onelip.atomic_files import WriteError
 from onelip.bench.file_lock import RunLock
 from onelip.bench.study.attempts import ExitCode, attempt, read_attempts
 from onelip.bench.study.job_base import JobOptions, JobStatus, job_folder, state_of
+from onelip.bench.study.job_ranks import ProcessDied
 from onelip.bench.training import LeftEarly
 
 OPTIONS = JobOptions()
@@ -43,7 +45,13 @@ def test_a_job_of_another_process_is_left_alone(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(RuntimeError("out\nof memory"), ExitCode.FAILED), (LeftEarly("stop"), ExitCode.LEFT)]
+    ("error", "code"),
+    [
+        (RuntimeError("out\nof memory"), ExitCode.FAILED),
+        (LeftEarly("stop"), ExitCode.LEFT),
+        (WriteError("cannot write: No space left on device"), ExitCode.UNWRITTEN),
+        (ProcessDied("signal 9"), ExitCode.DIED),
+    ],
 )
 def test_failures_and_requests_to_stop(
     tmp_path: Path,
@@ -76,3 +84,17 @@ def test_a_killed_attempt_has_no_outcome(tmp_path: Path, monkeypatch: pytest.Mon
         file.write('{"host": "cut sho')
     assert [one.outcome for one in read_attempts(job, tmp_path)] == [None]
     assert state_of(job, tmp_path).status is JobStatus.PENDING, "the lock has ended"
+    assert attempt(job, tmp_path, OPTIONS) == ExitCode.DONE
+    assert [one.outcome for one in read_attempts(job, tmp_path)] == [None, "done"], "the line that was cut short ends"
+
+
+def test_notes_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, folder = FakeJob("job"), job_folder(FakeJob("job"), tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "attempts.jsonl").symlink_to("/dev/full")
+    assert attempt(job, tmp_path, OPTIONS) == ExitCode.UNWRITTEN
+    assert "No space left" in capsys.readouterr().err
+    (folder / "attempts.jsonl").unlink()
+    assert attempt(job, tmp_path, OPTIONS) == ExitCode.DONE

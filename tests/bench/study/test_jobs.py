@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 import tiny_data
 from fake_jobs import InlineEngine
 
+from onelip.atomic_files import WriteError
 from onelip.bench.engines.driver import Driver, Silent
-from onelip.bench.runs import RunStatus, StoredRun, load_records, remove_run
+from onelip.bench.runs import Run, RunStatus, StoredRun, load_records, remove_run, start_run
 from onelip.bench.study.attempts import ExitCode, attempt
 from onelip.bench.study.job_base import Job, JobOptions, JobState, JobStatus
 from onelip.bench.study.measure_job import MeasureJob
@@ -144,6 +146,54 @@ def test_a_training_that_is_asked_to_stop_is_continued(tmp_path: Path) -> None:
     assert attempt(job, tmp_path, options) == ExitCode.DONE
     assert len(asked) < 2 * 9 + 5, "it went on where it was"
     assert job.part_done(tmp_path) == 1.0
+
+
+def test_a_full_disk_costs_what_was_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full from the third checkpoint on, until another node goes on with the second."""
+    (job,) = _plan()
+    save, steps, saved = Run.save_checkpoint, Trainer.step, itertools.count(1)
+    made: list[int] = []
+
+    def saving(self: Run, *args: Any) -> None:
+        if next(saved) == 3:
+            raise WriteError("cannot write checkpoint.bin: No space left on device")
+        save(self, *args)
+
+    def step(self: Trainer, *args: Any) -> float:
+        made.append(1)
+        return steps(self, *args)
+
+    monkeypatch.setattr(Run, "save_checkpoint", saving)
+    monkeypatch.setattr(Trainer, "step", step)
+    (state,) = _drive((job,), tmp_path, JobOptions(checkpoint_seconds=0.0)).values()
+    assert state.status is JobStatus.DONE
+    assert len(made) == 2 * 9 + 1, "the third step was made again, and no other"
+
+
+def test_clocks_that_differ_decide_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record is written by a clock that is a day behind the one before."""
+    hours = itertools.count()
+    monkeypatch.setattr(
+        "onelip.bench.runs.record._now", lambda: f"2026-11-{28 - next(hours) % 28:02d}T00:00:00.000+00:00"
+    )
+    monkeypatch.setattr("time.time", lambda: -1e6 * next(hours))
+    jobs = _plan(search_runs=2, epochs=1)
+    assert {state.status for state in _drive(jobs, tmp_path).values()} == {JobStatus.DONE}
+    monkeypatch.undo()
+    tiny_data.install(monkeypatch.setattr)
+    assert {state.status for state in _drive(jobs, tmp_path).values()} == {JobStatus.DONE}, "nothing is done again"
+    assert len(_stored(tmp_path)) == 3
+
+
+def test_a_measurement_that_failed_on_a_node_with_a_fast_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = next(job for job in _plan(measure="short", datasets=("cifar10-mini",)) if isinstance(job, MeasureJob))
+    for hardware, status, clock in (("a", RunStatus.FAILED, "2030"), ("b", RunStatus.FINISHED, "2026")):
+        monkeypatch.setattr("onelip.bench.runs.record._now", lambda year=clock: f"{year}-01-01T00:00:00.000+00:00")
+        config = {**job.measurement.config(), "hardware": hardware}
+        with start_run(tmp_path / "runs", "measure", config, job=job.name) as run:
+            reason = "out of memory" if status is RunStatus.FAILED else None
+            run.update(status=status, reason=reason, metrics={"fits": True, "training": 1})
+    assert job.recorded(tmp_path).status is JobStatus.DONE
 
 
 def test_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

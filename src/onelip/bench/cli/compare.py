@@ -140,7 +140,7 @@ class CompareCommand:
         """Options, jobs and engine to records."""
         for name in dict.fromkeys(name for one in options for name in one.datasets):
             load(name)  # a data set that is missing is told now, not by the first training hours later
-        engine = self.engine_options.make_engine(self.out, options[0].device)
+        engine = self.engine_options.make_engine(self.out, options)
         add_to_study(self.out, options, jobs)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops a study as Ctrl-C does
         with LiveView(TimeLeft(jobs, self.out, engine.workers), _title(jobs, self.out)) as view:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Annotated
 import tyro
 
 from onelip.bench.runs.durations import parse_duration
-from onelip.bench.study.attempts import attempt
+from onelip.bench.study.attempts import PARENT_VARIABLE, attempt
 from onelip.bench.study.job_base import JobOptions
 from onelip.bench.study.planner import find_job, plan
 from onelip.bench.study.study_file import check_trusted, stored_options
@@ -25,9 +26,11 @@ class JobCommand:
 
     It may be killed and called again at any moment, on any machine that sees the folder: the record says what is done.
 
-    SIGTERM, SIGUSR1 and SIGUSR2 make a training write a checkpoint and leave.
+    SIGTERM, SIGUSR1 and SIGUSR2 make a training write a checkpoint and leave; so does the end of the engine's
+    process that started it.
 
-    Exit codes: 0 done, 1 failed, 3 another process works on it, 75 left, to be continued.
+    Exit codes: 0 done, 1 failed, 3 another process works on it, 70 one of its processes was killed, 74 a file could
+    not be written, 75 left, to be continued.
     """
 
     study: Annotated[Path, tyro.conf.Positional]
@@ -38,10 +41,20 @@ class JobCommand:
     """module:function of the study's own model, which the job may import: that runs its code."""
     checkpoint_every: str = "30s"
     """Time between checkpoints of a training; a kill costs at most that much work."""
+    processes: int = 1
+    """Processes that train together, one per GPU, started as torchrun does; other jobs are always one."""
 
     def run(self) -> int:
         """Do it."""
+        if self.processes < 1:
+            raise InvalidInputError(f"processes must be 1 or more, got {self.processes}")
         stop = threading.Event()
+        engine = int(os.environ.get(PARENT_VARIABLE, "0"))
+
+        def stop_requested() -> bool:
+            # Left behind by its engine, it would compute beside the jobs of the next one, which does not know of it.
+            return stop.is_set() or (engine != 0 and os.getppid() != engine)
+
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
                 signal.signal(number, lambda *_: stop.set())
@@ -51,7 +64,8 @@ class JobCommand:
         search_working_folder()
         job = find_job(plan(*options), self.name)
         check_trusted([job.network.model], [self.model or ""])
-        return attempt(job, self.study, JobOptions(parse_duration(self.checkpoint_every), stop.is_set))
+        seconds = parse_duration(self.checkpoint_every)
+        return attempt(job, self.study, JobOptions(seconds, stop_requested, self.processes))
 
 
 COMMAND = JobCommand

@@ -128,9 +128,10 @@ class Driver:
         state = job.recorded(self.study)
         if state.status is JobStatus.DONE or ended.code == ExitCode.FAILED:
             if state.status is JobStatus.PENDING:
-                state = JobState(JobStatus.FAILED, last_output(job, self.study) or "it ended without a result")
+                reason = ended.reason or last_output(job, self.study) or "it ended without a result"
+                state = JobState(JobStatus.FAILED, reason)
             self._end(job, state)
-        elif ended.code == ExitCode.BUSY:
+        elif ended.code in (ExitCode.BUSY, ExitCode.DONE):  # done, and the file system will show the record later
             self._elsewhere.add(job.name)
         elif ended.code in (None, ExitCode.LEFT, _INTERRUPTED):
             self._queue(job)
@@ -141,6 +142,8 @@ class Driver:
             assert ended.code is not None
             where = f"see {JOBS}/{job.name}/{OUTPUT_FILE}"
             reason = f"its process ended {MOST_DEATHS} times with {_ending(ended.code)}; {where}"
+            if ended.code == ExitCode.UNWRITTEN:
+                reason = ended.reason or last_output(job, self.study) or reason
             self._end(job, JobState(JobStatus.FAILED, reason, is_final=False))
 
     def _end(self, job: Job, state: JobState) -> None:

@@ -19,10 +19,14 @@ PROGRAM: Sequence[str] = (sys.executable, "-m", "onelip")
 
 @dataclass(frozen=True)
 class Ended:
-    """A job's process has ended: with this exit code (negative: by a signal), or None where the engine has lost it."""
+    """A job's process has ended: with this exit code (negative: by a signal), or None where the engine has lost it.
+
+    `reason` is why the engine could not even start it.
+    """
 
     name: str
     code: int | None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,8 @@ class Engine(ABC):
     workers: int = 1
     """Jobs that run at once, as far as known: only for the estimate of the time that is left."""
 
-    def __init__(self, study: Path, checkpoint_every: str = "30s") -> None:
-        self.study, self.checkpoint_every = study, checkpoint_every
+    def __init__(self, study: Path, checkpoint_every: str = "30s", gpus_per_training: int = 1) -> None:
+        self.study, self.checkpoint_every, self.gpus_per_training = study, checkpoint_every, gpus_per_training
 
     def has_room(self, job: Job) -> bool:
         """Whether the job could begin now. Engines that have a queue of their own always say yes."""
@@ -79,14 +83,17 @@ class Engine(ABC):
     def command(self, job: Job, threads: int | None = None) -> JobCommand:
         """The command of a job, with its engine's name and its share of the cores in the environment."""
         environment = {ENGINE_VARIABLE: self.name}
-        wanted = os.environ.get("OMP_NUM_THREADS") or threads  # what the user has set is set everywhere
+        processes = self.gpus_per_training if job.trains else 1
+        share = None if threads is None else max(1, threads // processes)
+        wanted = os.environ.get("OMP_NUM_THREADS") or share  # what the user has set is set everywhere
         if wanted is not None:
             environment["OMP_NUM_THREADS"] = str(wanted)
         study = self.study.resolve()
         # The study's owner has named the function to `onelip compare`; a file that names one is not enough.
         trusted = ("--model", job.network.model) if job.network.is_factory else ()
+        options = ("--checkpoint-every", self.checkpoint_every, "--processes", str(processes), *trusted)
         return JobCommand(
-            (*PROGRAM, "job", str(study), job.name, "--checkpoint-every", self.checkpoint_every, *trusted),
+            (*PROGRAM, "job", str(study), job.name, *options),
             str(study / JOBS / job.name / OUTPUT_FILE),
             environment,
         )

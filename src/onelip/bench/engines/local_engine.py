@@ -9,6 +9,7 @@ from pathlib import Path
 
 from onelip.bench.engines.engine_base import Ended, Engine, usable_cores
 from onelip.bench.engines.process import ask_to_stop, start_process
+from onelip.bench.engines.resources import gpu_share
 from onelip.bench.study.job_base import Job
 
 
@@ -16,26 +17,32 @@ class LocalEngine(Engine):
     """`workers` processes at once. A job that has to run alone waits until its device is free, and keeps it.
 
     On a CPU the device is the machine: a job that runs alone has all cores, others share them evenly. Of GPUs each
-    process sees one, as cuda:0.
+    process sees one, as cuda:0, and a training as many as it is split over.
     """
 
     name = "local"
 
-    def __init__(self, study: Path, workers: int = 1, checkpoint_every: str = "30s") -> None:
-        super().__init__(study, checkpoint_every)
+    def __init__(
+        self, study: Path, workers: int = 1, checkpoint_every: str = "30s", gpus_per_training: int = 1
+    ) -> None:
+        super().__init__(study, checkpoint_every, gpus_per_training)
         self.workers = workers
         most = max(workers, usable_cores())
         self._pool = concurrent.futures.ThreadPoolExecutor(most, "onelip-job")  # its threads wait for processes
         self._futures: dict[concurrent.futures.Future[int], Job] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         gpus = visible_gpus()
-        self._free_gpus = [gpus[index % len(gpus)] for index in range(workers)] if gpus else []
-        self._gpu_of: dict[str, str] = {}
+        self._has_gpus = bool(gpus)
+        places = range(workers * gpus_per_training)
+        self._free_gpus = [gpus[index % len(gpus)] for index in places] if gpus else []
+        self._gpus_of: dict[str, list[str]] = {}
 
     def has_room(self, job: Job) -> bool:
         """A worker is free, and on a CPU nobody is disturbed or would disturb; counting takes a core, not a worker."""
         jobs = self._futures.values()
         if jobs and any(one.runs_alone and one.device == "cpu" for one in (job, *jobs)):
+            return False
+        if len(set(self._free_gpus)) < self._gpus(job):
             return False
         only_counts = not any(one.uses_device for one in (job, *jobs))
         return len(jobs) < (max(self.workers, usable_cores()) if only_counts else self.workers)
@@ -48,11 +55,18 @@ class LocalEngine(Engine):
             threads = usable_cores() if job.runs_alone else max(1, usable_cores() // shared)
         command = self.command(job, threads)
         environment = command.full_environment()
-        if job.device != "cpu" and self._free_gpus:
-            self._gpu_of[job.name] = environment["CUDA_VISIBLE_DEVICES"] = self._free_gpus.pop(0)
+        if count := self._gpus(job):
+            mine = self._gpus_of[job.name] = list(dict.fromkeys(self._free_gpus))[:count]
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(mine)
+            for gpu in mine:
+                self._free_gpus.remove(gpu)
         process = start_process(command.arguments, command.output, environment)
         self._processes[job.name] = process
         self._futures[self._pool.submit(process.wait)] = job
+
+    def _gpus(self, job: Job) -> int:
+        """That a job takes for itself, where this machine has any."""
+        return int(gpu_share(job, per_training=self.gpus_per_training)) if self._has_gpus else 0
 
     @property
     def running(self) -> int:
@@ -66,8 +80,7 @@ class LocalEngine(Engine):
         for future in done:
             job = self._futures.pop(future)
             del self._processes[job.name]
-            if job.name in self._gpu_of:
-                self._free_gpus.append(self._gpu_of.pop(job.name))
+            self._free_gpus += self._gpus_of.pop(job.name, [])
             ended.append(Ended(job.name, future.result()))
         return ended
 

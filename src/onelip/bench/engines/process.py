@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from onelip.bench.study.attempts import PARENT_VARIABLE
+
 PATIENCE_SECONDS = 30.0
 """Time for a training to finish its step and write a checkpoint."""
 
@@ -22,7 +24,7 @@ def start_process(arguments: Sequence[str], output: str, environment: Mapping[st
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=dict(environment),
+            env={**environment, PARENT_VARIABLE: str(os.getpid())},
             start_new_session=True,
         )
 

@@ -11,26 +11,33 @@ import os
 from pathlib import Path
 from typing import Any
 
-from onelip.bench.engines.engine_base import Ended, Engine, usable_cores
+from onelip.bench.engines.engine_base import Ended, Engine
 from onelip.bench.engines.process import run_process
+from onelip.bench.engines.ray_apart import Errand, StudyKeeper, run_apart
 from onelip.bench.engines.resources import gpu_share
+from onelip.bench.study.attempts import ExitCode
 from onelip.bench.study.job_base import Job
 from onelip.bench.study.job_memory import predicted_bytes
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, one_line
 
 _MEMORY_FACTOR = 1.2  # kernels use scratch space beside the predicted tensors
 
 
 class RayEngine(Engine):
-    """Jobs on a running cluster (`address`), or on one of `workers` at once that is started on this machine.
+    """Jobs on a running cluster, or on one that is started on this machine.
 
     Args:
-        study: its folder, which all nodes see under the same path.
-        address: of the cluster, "auto" for the one that this machine belongs to.
-        workers: jobs at once on a cluster that is started here.
+        study: its folder, which all nodes see under the same path, unless `is_apart`.
+        address: of the cluster, "auto" for the one that this machine belongs to. Without it that one is used if there
+            is one, and else one is started here, which ends with this process.
+        workers: start a cluster here, for so many jobs at once.
         cpus_per_job: cores that a job asks for; one that has to run alone on a CPU asks for a whole node.
         card_gib: memory of the GPUs; small jobs whose results do not depend on time then share one.
+        constraint: a resource of Ray that nodes must have, such as accelerator_type:A100.
+        is_apart: only this machine sees the folder of the study: files travel through the object store.
+        worker_folder: where jobs work on their nodes then; by default the folder for temporary files.
         checkpoint_every: time between checkpoints.
+        gpus_per_training: GPUs that a training is split over.
     """
 
     name = "ray"
@@ -42,17 +49,20 @@ class RayEngine(Engine):
         workers: int | None = None,
         cpus_per_job: int | None = None,
         card_gib: int | None = None,
+        constraint: str | None = None,
+        is_apart: bool = False,
+        worker_folder: Path | None = None,
         checkpoint_every: str = "30s",
+        gpus_per_training: int = 1,
     ) -> None:
-        super().__init__(study, checkpoint_every)
+        super().__init__(study, checkpoint_every, gpus_per_training)
         self._ray = _import_ray()
         self.cpus_per_job, self.card_gib = cpus_per_job or 1, card_gib
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "onelip"}
-        if address is None:
-            count = usable_cores() if workers is None else workers * self.cpus_per_job
-            options |= {"num_cpus": count, "include_dashboard": False}
+        if address is None and workers is not None:
+            options |= {"address": "local", "num_cpus": workers * self.cpus_per_job, "include_dashboard": False}
         else:
-            options |= {"address": address}
+            options |= {"address": address}  # without one Ray finds the cluster of this machine, or starts it
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the coming default; unset, Ray warns
         self._ray.init(**options)
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
@@ -60,22 +70,43 @@ class RayEngine(Engine):
         self._largest_memory = int(max(node.get("memory", 0) for node in nodes))
         gpus, cpus = (sum(node.get(kind, 0) for node in nodes) for kind in ("GPU", "CPU"))
         self.workers = max(1, int(gpus or cpus // self.cpus_per_job))
+        self._resources = {constraint: 0.001} if constraint else {}
+        self._worker_folder = None if worker_folder is None else str(worker_folder)
+        self._keeper = self._start_keeper() if is_apart else None
         self._tasks: dict[Any, str] = {}
+        self._began: set[str] = set()
+
+    def _start_keeper(self) -> Any:
+        here = self._ray.get_runtime_context().get_node_id()
+        affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
+        options = {"num_cpus": 0, "scheduling_strategy": affinity, "max_restarts": -1, "max_task_retries": -1}
+        return self._ray.remote(StudyKeeper).options(**options).remote(str(self.study.resolve()))
 
     def start(self, job: Job) -> None:
         """Queue a task."""
-        gpus = gpu_share(job, self.card_gib)
+        gpus = gpu_share(job, self.card_gib, self.gpus_per_training)
         cpus = self._largest_cpus if job.runs_alone and job.device == "cpu" else self.cpus_per_job
         cpus = min(cpus, self._largest_cpus)
         command = self.command(job, cpus)
-        task = self._ray.remote(run_process).options(
-            name=job.name,
-            num_cpus=cpus,
-            num_gpus=gpus,
-            memory=self._memory(job) if not gpus else None,
-            max_retries=-1,
-        )
-        self._tasks[task.remote(command.arguments, command.output, command.environment)] = job.name
+        options = {
+            "name": job.name,
+            "num_cpus": cpus,
+            "num_gpus": gpus,
+            "memory": self._memory(job) if not gpus else None,
+            "resources": self._resources,
+            "max_retries": -1,
+            # What one node could not do, because its disk is full for one, another one may.
+            "scheduling_strategy": "SPREAD" if job.name in self._began else "DEFAULT",
+        }
+        self._began.add(job.name)
+        if self._keeper is None:
+            task = self._ray.remote(run_process).options(**options)
+            reference = task.remote(command.arguments, command.output, command.environment)
+        else:
+            task = self._ray.remote(run_apart).options(**options)
+            study = self.study.resolve()
+            reference = task.remote(self._keeper, Errand.of(job, study), command, str(study), self._worker_folder)
+        self._tasks[reference] = job.name
 
     def _memory(self, job: Job) -> int | None:
         """What a job on a CPU asks for; one that no node has room for says so itself, instead of waiting for ever."""
@@ -92,11 +123,13 @@ class RayEngine(Engine):
         done, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
         ended = []
         for task in done:
+            name = self._tasks.pop(task)
             try:
-                code: int | None = self._ray.get(task)
-            except self._ray.exceptions.RayError:  # its owner, and no longer Ray's retries, is to blame
-                code = None
-            ended.append(Ended(self._tasks.pop(task), code))
+                ended.append(Ended(name, self._ray.get(task)))
+            except self._ray.exceptions.RayTaskError as error:  # of the node: it could not start the command
+                ended.append(Ended(name, ExitCode.UNWRITTEN, one_line(error.cause)))
+            except self._ray.exceptions.RayError:
+                ended.append(Ended(name, None))
         return ended
 
     def stop(self) -> None:
@@ -115,6 +148,7 @@ def _import_ray() -> Any:
     try:
         import ray
         import ray.exceptions
+        import ray.util.scheduling_strategies
     except ImportError as error:
         raise InvalidInputError('the engine ray needs the extra "ray": pip install "onelip[bench,ray]"') from error
     return ray

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from onelip.bench.engines.driver import Driver, Silent
 from onelip.bench.engines.engine_base import Ended, Engine
-from onelip.bench.engines.resources import gpu_share
 from onelip.bench.engines.simulated_records import write_simulated_record
 from onelip.bench.study.attempts import ExitCode
 from onelip.bench.study.job_base import Job, JobStatus
@@ -66,14 +65,15 @@ class _Work:
     job: Job
     attempt: int
     node: int
+    gpus: int
     begins: float
 
 
-def simulate(jobs: Sequence[Job], cluster: Cluster) -> SimulatedEngine:
+def simulate(jobs: Sequence[Job], cluster: Cluster, gpus_per_training: int = 1) -> SimulatedEngine:
     """Run a study on a cluster, in a folder in memory where there is one; the engine knows how it went."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="onelip-simulated-", dir=memory) as folder:
-        engine = SimulatedEngine(Path(folder), cluster)
+        engine = SimulatedEngine(Path(folder), cluster, gpus_per_training)
         states = Driver(jobs, Path(folder), engine, Silent()).run()
     assert all(state.status is JobStatus.DONE for state in states.values())
     assert engine.completed == dict.fromkeys((job.name for job in jobs), 1)
@@ -85,8 +85,10 @@ class SimulatedEngine(Engine):
 
     name = "simulate"
 
-    def __init__(self, study: Path, cluster: Cluster) -> None:
-        super().__init__(study)
+    def __init__(self, study: Path, cluster: Cluster, gpus_per_training: int = 1) -> None:
+        super().__init__(study, gpus_per_training=gpus_per_training)
+        if not 1 <= gpus_per_training <= cluster.gpus_per_node:
+            raise InvalidInputError(f"a node has 1 to {cluster.gpus_per_node} GPUs for a job, not {gpus_per_training}")
         self.cluster, self.clock = cluster, 0.0
         self.workers = cluster.nodes * cluster.gpus_per_node
         self.busy_seconds = self.lost_seconds = 0.0
@@ -137,24 +139,19 @@ class SimulatedEngine(Engine):
 
     def _place(self) -> None:
         """Jobs of the queue to free GPUs. A job that uses none has a core of the machine that drives the study."""
-        waiting: deque[Job] = deque()
         while self._queue:
-            job = self._queue.popleft()
-            node = -1
-            if gpu_share(job) or job.uses_device:
+            job, node = self._queue[0], -1
+            gpus = 0 if not job.uses_device else self.gpus_per_training if job.trains else 1
+            if gpus:
                 node = max(self._free, key=self._free.__getitem__, default=-1)
-                if node < 0 or not self._free[node]:
-                    waiting.append(job)
-                    waiting.extend(self._queue)
-                    self._queue.clear()
-                    break
-                self._free[node] -= 1
-            self._begin(job, node)
-        self._queue = waiting
+                if node < 0 or self._free[node] < gpus:
+                    return
+                self._free[node] -= gpus
+            self._begin(self._queue.popleft(), node, gpus)
 
-    def _begin(self, job: Job, node: int) -> None:
+    def _begin(self, job: Job, node: int, gpus: int) -> None:
         self._attempts[job.name] += 1
-        work = _Work(job, self._attempts[job.name], node, self.clock + self.cluster.start_seconds)
+        work = _Work(job, self._attempts[job.name], node, gpus, self.clock + self.cluster.start_seconds)
         self._working[job.name] = work
         needed = (job.estimated_seconds(self.study) or _HOUR) - self._saved.get(job.name, 0.0)
         self._later(self.cluster.start_seconds + needed, "end", work)
@@ -192,13 +189,12 @@ class SimulatedEngine(Engine):
         done = max(0.0, self.clock - work.begins)
         kept = done - done % self.cluster.checkpoint_seconds
         self._saved[work.job.name] = self._saved.get(work.job.name, 0.0) + kept
-        self.lost_seconds += done - kept
+        self.lost_seconds += work.gpus * (done - kept)
         self._leave(work)
         return Ended(work.job.name, None)
 
     def _leave(self, work: _Work) -> None:
         del self._working[work.job.name]
         if work.node in self._free:
-            self._free[work.node] += 1
-        if work.node >= 0:
-            self.busy_seconds += self.clock - work.begins + self.cluster.start_seconds
+            self._free[work.node] += work.gpus
+        self.busy_seconds += work.gpus * (self.clock - work.begins + self.cluster.start_seconds)

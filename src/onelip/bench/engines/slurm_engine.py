@@ -7,21 +7,21 @@ the same job into the queue again, and it continues there.
 from __future__ import annotations
 
 import logging
-import signal
 import subprocess
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onelip.bench.engines.engine_base import Ended, Engine, JobCommand
-from onelip.bench.engines.process import PATIENCE_SECONDS, start_process
+from onelip.atomic_files import write_atomically
+from onelip.bench.engines.engine_base import Ended, Engine
 from onelip.bench.engines.resources import gpu_share
-from onelip.bench.study.job_base import JOBS, Job
+from onelip.bench.engines.slurm_task import SlurmTask
+from onelip.bench.study.job_base import JOBS, Job, job_folder
 from onelip.errors import InvalidInputError
 
 _SUBMITIT_FOLDER = ".submitit"
+_ID_FILE = "slurm_id"
 _SIGNAL_SECONDS = 120.0
 _NO_LIMIT = 10**6
 _SECONDS_PER_LOOK = 0.5
@@ -39,42 +39,6 @@ class SlurmRequest:
     cpus_per_job: int | None = None
 
 
-class SlurmTask:
-    """What submitit calls on the node: the job's command, and how to leave and continue it.
-
-    submitit calls `checkpoint` from a signal handler, in the middle of `__call__` and in the same thread. Waiting for a
-    process takes a lock, which the handler could then never get, so that a thread of its own waits for the process.
-    """
-
-    def __init__(self, command: JobCommand) -> None:
-        self.command = command
-        self._process: subprocess.Popen[bytes] | None = None
-        self._waiter: threading.Thread | None = None
-
-    def __call__(self) -> int:
-        """Run the command; its exit code is the result."""
-        command = self.command
-        self._process = start_process(command.arguments, command.output, command.full_environment())
-        self._waiter = threading.Thread(target=self._process.wait, daemon=True)
-        self._waiter.start()
-        while self._waiter.is_alive():
-            time.sleep(_SECONDS_PER_LOOK)
-        return self._process.returncode
-
-    def checkpoint(self) -> Any:
-        """Called on the signal before the end: let the training save, and ask for the same task again."""
-        from submitit.helpers import DelayedSubmission
-
-        if self._process is not None and self._waiter is not None:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                deadline = time.monotonic() + PATIENCE_SECONDS
-                if self._waiter.is_alive():
-                    self._process.send_signal(number)
-                while self._waiter.is_alive() and time.monotonic() < deadline:
-                    time.sleep(_SECONDS_PER_LOOK)
-        return DelayedSubmission(SlurmTask(self.command))
-
-
 class SlurmEngine(Engine):
     """Jobs of one kind are submitted together as an array.
 
@@ -82,24 +46,50 @@ class SlurmEngine(Engine):
         study: its folder, which all nodes see under the same path.
         request: partition, account and so on.
         checkpoint_every: time between checkpoints.
+        gpus_per_training: GPUs that a training is split over.
         is_local: submitit's local executor instead of Slurm: processes on this machine.
     """
 
     name = "slurm"
 
     def __init__(
-        self, study: Path, request: SlurmRequest, checkpoint_every: str = "30s", *, is_local: bool = False
+        self,
+        study: Path,
+        request: SlurmRequest,
+        checkpoint_every: str = "30s",
+        gpus_per_training: int = 1,
+        *,
+        is_local: bool = False,
     ) -> None:
-        super().__init__(study, checkpoint_every)
+        super().__init__(study, checkpoint_every, gpus_per_training)
         self._submitit, self.request, self.is_local = _import_submitit(), request, is_local
         self._waiting: list[Job] = []
         self._submitted: dict[str, Any] = {}
         self._gone: set[str] = set()
         self._looked_at = time.monotonic()
+        self._folder = study.resolve() / JOBS / _SUBMITIT_FOLDER
+        self._own_ids: set[str] = set()
+        self._at_first: set[str] | None = None
 
     def start(self, job: Job) -> None:
-        """Keep it for the next array."""
-        self._waiting.append(job)
+        """Keep it for the next array, unless another driver has put it into the queue and it is still there."""
+        earlier = self._queued_before(job)
+        if earlier is None:
+            self._waiting.append(job)
+        else:
+            self._submitted[job.name] = earlier
+
+    def _queued_before(self, job: Job) -> Any:
+        """The Slurm job of another driver, such as one that was killed, for this job of the study."""
+        try:
+            number = (job_folder(job, self.study) / _ID_FILE).read_text()
+        except OSError:
+            return None
+        if self.is_local or number in self._own_ids:
+            return None
+        if self._at_first is None:
+            self._at_first = _queued() or set()
+        return self._submitit.SlurmJob(self._folder, number) if number in self._at_first else None
 
     @property
     def running(self) -> int:
@@ -126,11 +116,9 @@ class SlurmEngine(Engine):
         done = [name for name, job in self._submitted.items() if job.paths.result_pickle.exists()]
         if not done and time.monotonic() - self._looked_at > _SECONDS_PER_QUEUE_LOOK:
             self._looked_at = time.monotonic()
-            queue = subprocess.run(
-                ["squeue", "--me", "--noheader", "--array", "--format=%i"], capture_output=True, text=True, check=False
-            )
-            if queue.returncode == 0:
-                absent = {name for name, job in self._submitted.items() if job.job_id not in queue.stdout.split()}
+            queue = _queued()
+            if queue is not None:
+                absent = {name for name, job in self._submitted.items() if job.job_id not in queue}
                 done, self._gone = sorted(absent & self._gone), absent - self._gone
         return done
 
@@ -147,14 +135,19 @@ class SlurmEngine(Engine):
         self._waiting.clear()
         for parameters, jobs in groups.items():
             executor = self._submitit.AutoExecutor(
-                folder=self.study.resolve() / JOBS / _SUBMITIT_FOLDER,
+                folder=self._folder,
                 cluster="local" if self.is_local else "slurm",
                 slurm_max_num_timeout=_NO_LIMIT,
             )
             executor.update_parameters(**dict(parameters), slurm_additional_parameters={"requeue": True})
             with executor.batch():
                 submitted = [executor.submit(SlurmTask(self.command(job, self._threads(job)))) for job in jobs]
-            self._submitted |= {job.name: one for job, one in zip(jobs, submitted, strict=True)}
+            for job, one in zip(jobs, submitted, strict=True):
+                self._submitted[job.name] = one
+                self._own_ids.add(one.job_id)
+                folder = job_folder(job, self.study)
+                folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(folder / _ID_FILE, one.job_id.encode())
 
     def _threads(self, job: Job) -> int | None:
         """A job that runs alone uses all cores of its node."""
@@ -163,7 +156,7 @@ class SlurmEngine(Engine):
     def parameters(self, job: Job) -> dict[str, Any]:
         """What is asked of the cluster for a job, in submitit's words."""
         request = self.request
-        gpus = 1 if gpu_share(job) else 0
+        gpus = int(gpu_share(job, per_training=self.gpus_per_training))
         found: dict[str, Any] = {
             "name": f"onelip-{job.kind}",
             "timeout_min": max(1, round(request.time_limit_seconds / 60)),
@@ -176,6 +169,13 @@ class SlurmEngine(Engine):
             "slurm_exclusive": True if job.runs_alone and not gpus else None,
         }
         return {name: value for name, value in found.items() if value is not None}
+
+
+def _queued() -> set[str] | None:
+    """Numbers of this user's jobs in the queue; None if Slurm does not answer."""
+    command = ["squeue", "--me", "--noheader", "--array", "--format=%i"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return set(answer.stdout.split()) if answer.returncode == 0 else None
 
 
 def _exit_code(job: Any) -> int | None:

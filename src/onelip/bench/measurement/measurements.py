@@ -28,7 +28,7 @@ from onelip.bench.measurement.networks import build_network, check_network, rand
 from onelip.bench.measurement.peers import PEERS, peer_versions
 from onelip.bench.measurement.throughput import Rounds, default_rounds, measure_throughput
 from onelip.bench.runs import NetworkSpec, RunStatus, start_run
-from onelip.bench.runs.machine import machine_facts
+from onelip.bench.runs.machine import device_name
 from onelip.errors import InvalidInputError, one_line
 from onelip.factories import factory_source, is_factory_name
 from onelip.layers import get_method
@@ -126,10 +126,7 @@ def hardware(device: str) -> str | None:
     """What times and memory depend on; None for predictions."""
     if device == PREDICTED:
         return None
-    if torch.device(device).type == "cuda":
-        return torch.cuda.get_device_name(torch.device(device))
-    facts = machine_facts()
-    return f"{facts['cpu']}, {facts['torch_threads']} threads"
+    return device_name(device)
 
 
 def run_measurement(
@@ -139,7 +136,8 @@ def run_measurement(
 
     `job` is the name of the study's job that this is, for the record.
     """
-    with start_run(runs_dir, "measure", measurement.config(), job=job) as run:
+    config = measurement.config()
+    with start_run(runs_dir, "measure", config, job=job, device=config["hardware"]) as run:
         if run.record.status is RunStatus.FINISHED and not again and not _may_fit_now(measurement, run.record.metrics):
             return Outcome(measurement, run.record.metrics, None, False, run.folder)
         start = time.monotonic()

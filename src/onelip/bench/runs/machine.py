@@ -52,6 +52,16 @@ def _fixed_facts() -> dict[str, Any]:
     }
 
 
+def device_name(device: str, processes: int = 1) -> str:
+    """The kind of device, which results within a time depend on: the GPU, or the processor and its threads."""
+    import torch
+
+    where = torch.device(device)
+    threads = f"{_cpu_model()}, {torch.get_num_threads()} threads"
+    name = torch.cuda.get_device_name(where) if where.type == "cuda" else threads
+    return name if processes == 1 else f"{processes} x {name}"
+
+
 def software_versions() -> dict[str, str]:
     """Versions of Python, onelip and the libraries that can change a result."""
     import torch

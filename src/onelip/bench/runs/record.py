@@ -54,7 +54,7 @@ class RunRecord:
         command: the command line that made it.
         versions: software versions.
         commit: `{"id", "dirty"}` of onelip's checkout, or None for an installed package.
-        machine: the other facts of `onelip.bench.runs.machine.machine_facts()`.
+        machine: the other facts of `onelip.bench.runs.machine.machine_facts()`, and the kind of device that computed.
         status: how the run stands.
         reason: one line for every status but running and finished.
         metrics: results by name; NaN and infinity are allowed.
@@ -110,8 +110,8 @@ class RunRecord:
         return dump_json(header | dataclasses.asdict(self), where="record") + "\n"
 
 
-def new_record(kind: str, config: Any, job: str | None = None) -> RunRecord:
-    """Record of a run that starts now on this machine; `config` is a dataclass or a dict."""
+def new_record(kind: str, config: Any, job: str | None = None, device: str | None = None) -> RunRecord:
+    """Record of a run that starts now on this machine; `config` is a dataclass or a dict, `device` a kind of device."""
     run_name(kind, config)  # refuses a bad configuration before anything else
     facts = machine_facts()
     versions, commit = facts.pop("versions"), facts.pop("commit")
@@ -123,7 +123,7 @@ def new_record(kind: str, config: Any, job: str | None = None) -> RunRecord:
         command=list(sys.argv),
         versions=versions,
         commit=commit,
-        machine=facts,
+        machine=facts | {"device": device},
         status=RunStatus.RUNNING,
         reason=None,
         metrics={},

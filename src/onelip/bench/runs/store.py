@@ -23,7 +23,7 @@ from onelip.bench.file_lock import LOCK_FILE, RunLock, is_locked
 from onelip.bench.runs.canonical import canonical_json, looks_like_run_name
 from onelip.bench.runs.reading import read_record
 from onelip.bench.runs.record import RECORD_FILE, RunRecord, RunStatus, new_record
-from onelip.bench.runs.resume_file import Checkpoint, load_checkpoint, save_checkpoint
+from onelip.bench.runs.resume_file import CHECKPOINT_FILE, Checkpoint, load_checkpoint, save_checkpoint
 from onelip.errors import InvalidInputError, one_line
 
 
@@ -82,16 +82,17 @@ def _ending(error: BaseException | None) -> dict[str, Any]:
     return {"status": RunStatus.INTERRUPTED, "reason": f"stopped by {type(error).__name__}"}
 
 
-def start_run(runs_dir: Path, kind: str, config: Any, *, job: str | None = None) -> Run:
+def start_run(runs_dir: Path, kind: str, config: Any, *, job: str | None = None, device: str | None = None) -> Run:
     """Start the run of this configuration, or take up the one that is there, and lock it.
 
     A finished, diverged or pruned run is returned as it is: look at `run.record.status`. An interrupted or
     failed one (or one whose process was killed) is set to running again: it keeps its metrics and seconds,
     while command, versions, commit and machine become those of the new session. With `job`, the record gets that name:
-    a trial of a search that turns out to be a study's training belongs to the training from then on.
+    a trial of a search that turns out to be a study's training belongs to the training from then on. `device` is the
+    kind of device that computes (`machine.device_name`); a run that continues on another kind names both.
     Raises `InvalidInputError` if another process writes it or if its record is damaged.
     """
-    fresh = new_record(kind, config, job)
+    fresh = new_record(kind, config, job, device)
     folder = runs_dir / fresh.name
     lock = RunLock(folder)
     try:
@@ -105,6 +106,9 @@ def start_run(runs_dir: Path, kind: str, config: Any, *, job: str | None = None)
             raise InvalidInputError(f"{folder}: holds another configuration with the same hash; rename it")
         if run.record.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED, RunStatus.FAILED):
             session = {name: getattr(fresh, name) for name in ("command", "versions", "commit", "machine")}
+            if device is not None and (folder / CHECKPOINT_FILE).exists():
+                earlier = str(run.record.machine.get("device") or device).split(" and ")
+                session["machine"] = fresh.machine | {"device": " and ".join(dict.fromkeys([*earlier, str(device)]))}
             run.update(status=RunStatus.RUNNING, reason=None, job=job or run.record.job, **session)
         elif job not in (None, run.record.job):
             run.update(job=job)

@@ -19,13 +19,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from onelip.atomic_files import WriteError
 from onelip.bench.file_lock import RunLock
 from onelip.bench.runs.machine import ENGINE_VARIABLE
 from onelip.bench.study.job_base import Job, JobOptions, JobStatus, job_folder
+from onelip.bench.study.job_ranks import ProcessDied, run_in_processes
 from onelip.bench.training import LeftEarly
 from onelip.errors import InvalidInputError, OnelipError, one_line
 
 OUTPUT_FILE = "output.log"
+PARENT_VARIABLE = "ONELIP_PARENT"
+"""Environment variable with the process of the engine that a job ends with."""
+
 _ATTEMPTS_FILE = "attempts.jsonl"
 
 
@@ -38,6 +43,10 @@ class ExitCode(enum.IntEnum):
     """It has no result; the last line of the output says why."""
     BUSY = 3
     """Another process works on it."""
+    DIED = 70
+    """One of several processes that train together was killed; to be continued. EX_SOFTWARE of sysexits.h."""
+    UNWRITTEN = 74
+    """A file could not be written, on a full disk for one; another machine may do better. EX_IOERR of sysexits.h."""
     LEFT = 75
     """Asked to stop, it has saved what it had; to be continued. The number is EX_TEMPFAIL of sysexits.h."""
 
@@ -62,6 +71,9 @@ def attempt(job: Job, study: Path, options: JobOptions) -> ExitCode:
     except InvalidInputError as error:  # another process was quicker
         print(f"onelip: {error}", file=sys.stderr)
         return ExitCode.BUSY
+    except WriteError as error:
+        print(f"onelip: {error}", file=sys.stderr)
+        return ExitCode.UNWRITTEN
     try:
         if job.recorded(study).status is JobStatus.DONE:
             return ExitCode.DONE
@@ -69,15 +81,24 @@ def attempt(job: Job, study: Path, options: JobOptions) -> ExitCode:
         code = _run(job, study, options)
         _note(folder, {"ended_at": _now(), "outcome": code.name.lower()})
         return code
+    except OSError as error:  # of the notes
+        print(f"onelip: cannot write in {folder}: {error.strerror}", file=sys.stderr)
+        return ExitCode.UNWRITTEN
     finally:
         lock.release()
 
 
 def _run(job: Job, study: Path, options: JobOptions) -> ExitCode:
     try:
-        job.run(study, options)
+        if options.processes > 1 and job.trains:
+            run_in_processes(job, study, options)
+        else:
+            job.run(study, options)
     except LeftEarly:
         return ExitCode.LEFT
+    except (WriteError, ProcessDied) as error:
+        print(f"onelip: {error}", file=sys.stderr)
+        return ExitCode.UNWRITTEN if isinstance(error, WriteError) else ExitCode.DIED
     except Exception as error:  # whatever it is, it ends this job only, and its reason is told
         reason = str(error) if isinstance(error, OnelipError) else one_line(error)
         print(f"onelip: {reason}", file=sys.stderr)
@@ -129,8 +150,12 @@ def _beginning() -> dict[str, Any]:
 
 
 def _note(folder: Path, values: dict[str, Any]) -> None:
-    with (folder / _ATTEMPTS_FILE).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(values) + "\n")
+    """Add a line, also after one that a kill or a full disk cut short."""
+    with (folder / _ATTEMPTS_FILE).open("a+b") as file:
+        end = file.tell()
+        file.seek(max(0, end - 1))
+        separator = b"" if file.read(1) in (b"", b"\n") else b"\n"
+        file.write(separator + json.dumps(values).encode() + b"\n")
 
 
 def _now() -> str:

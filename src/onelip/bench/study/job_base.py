@@ -64,10 +64,12 @@ class JobOptions:
     Args:
         checkpoint_seconds: time between checkpoints of a training.
         stop_requested: once it says yes, a training writes a checkpoint and is left.
+        processes: that train together, one per GPU; other jobs are always one process.
     """
 
     checkpoint_seconds: float = 30.0
     stop_requested: Callable[[], bool] = lambda: False
+    processes: int = 1
 
 
 class Job(ABC):
@@ -117,6 +119,15 @@ class Job(ABC):
     def uses_device(self) -> bool:
         """Whether it computes on its device at all; counting and choosing do not."""
         return True
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is a training, which several GPUs can share."""
+        return self.kind in ("trial", "train")
+
+    @abstractmethod
+    def folder(self, study: Path) -> Path | None:
+        """Where its record is; None as long as that depends on other jobs or on the machine that does it."""
 
     @abstractmethod
     def recorded(self, study: Path) -> JobState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from onelip.bench.runs import RECORD_FILE, RunRecord, read_record
@@ -12,10 +13,12 @@ _known: dict[Path, tuple[tuple[int, int], RunRecord]] = {}
 def known_record(folder: Path) -> RunRecord | None:
     """The record in a folder, None if there is none; `InvalidInputError` if it is damaged.
 
-    Records are replaced, never written over, so that a changed one is another file.
+    Records are replaced, never written over, so that a changed one is another file. It is opened to look at it: NFS
+    asks the server then, while `stat` may answer with what was known a minute ago.
     """
     try:
-        status = (folder / RECORD_FILE).stat()
+        with (folder / RECORD_FILE).open("rb") as file:
+            status = os.fstat(file.fileno())
     except OSError:
         return None
     version = (status.st_ino, status.st_mtime_ns)

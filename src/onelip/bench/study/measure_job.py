@@ -55,12 +55,18 @@ class MeasureJob(Job):
         """Predictions do not."""
         return self.measurement.device != PREDICTED
 
+    def folder(self, study: Path) -> Path | None:
+        """Nobody knows before it is done: the hardware is part of the name."""
+        return None
+
     def recorded(self, study: Path) -> JobState:
-        """State of the newest record that was made for this job."""
-        own = [record for record in measurements(study) if record.job == self.name]
-        if not own:
-            return JobState(JobStatus.PENDING)
-        return state_from(max(own, key=lambda record: record.updated_at), _result)
+        """State of the record that was made for this job; of several, by different hardware, one with a result.
+
+        Which of them is the newest says nothing: clocks of different machines differ.
+        """
+        own = [state_from(record, _result) for record in measurements(study) if record.job == self.name]
+        done = [state for state in own if state.status is JobStatus.DONE]
+        return (done or own or [JobState(JobStatus.PENDING)])[0]
 
     def run(self, study: Path, options: JobOptions) -> None:
         """Measure, unless there is a record of the same hardware."""

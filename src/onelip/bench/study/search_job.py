@@ -69,13 +69,17 @@ class SearchJob(Job):
         """It reads records."""
         return False
 
+    def folder(self, study: Path) -> Path:
+        """Where the choice is recorded."""
+        return study / RUNS / self.name
+
     def recorded(self, study: Path) -> JobState:
         """State of the record."""
-        return state_of_record(study / RUNS / self.name, _result)
+        return state_of_record(self.folder(study), _result)
 
     def winner(self, study: Path) -> dict[str, float] | None:
         """Learning rate and weight decay of the best trial; None before the end of the search."""
-        record = known_record(study / RUNS / self.name)
+        record = known_record(self.folder(study))
         if record is None or record.status is not RunStatus.FINISHED:
             return None
         return {name: record.metrics[name] for name in ("lr", "weight_decay")}

@@ -19,6 +19,7 @@ from torch import nn
 from onelip.bench.data import Splits, load, make_splits
 from onelip.bench.runs import Run, RunRecord, RunSpec, RunStatus, load_checkpoint, read_record, run_name, start_run
 from onelip.bench.runs.durations import TrainingClock
+from onelip.bench.runs.machine import device_name
 from onelip.bench.runs.resume_file import CHECKPOINT_FILE
 from onelip.bench.training.distributed import Ranks, joined_ranks
 from onelip.bench.training.journal import Journal
@@ -102,7 +103,8 @@ def _run_of_first(config: RunSpec, runs_dir: Path, ranks: Ranks, job: str | None
     if not ranks.is_first:
         yield None
         return
-    with start_run(runs_dir, KIND, config, job=job) as run:
+    device = device_name(str(ranks.device), ranks.world_size)
+    with start_run(runs_dir, KIND, config, job=job, device=device) as run:
         yield run
 
 

@@ -1,0 +1,158 @@
+"""One small study on every engine, with a worker killed and then the driver, beside a second driver that ends it.
+
+Nothing is lost, nothing is done twice, and the records are those of an undisturbed study in one process, bit by bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import slurm_cluster
+import stalling_program
+import tiny_data
+from small_study import COMMAND, assert_same_records, attempts_of, run_inline
+
+from onelip.bench.runs import read_record
+
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason='needs the extra "ray"')
+needs_submitit = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason='needs the extra "slurm"')
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        tiny_data.install(patch.setattr)
+        study = tmp_path_factory.mktemp("whole")
+        run_inline(study)
+        yield study
+
+
+class Trial:
+    """A study whose trainings stall, and its drivers."""
+
+    def __init__(self, folder: Path, options: str, environment: Mapping[str, str] = os.environ) -> None:
+        self.study, self.stalls, self._options = folder / "study", folder / "stalls", options
+        self._environment = dict(environment)
+        self.stalls.mkdir()
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start_driver(self) -> subprocess.Popen[bytes]:
+        program = [sys.executable, stalling_program.__file__, *COMMAND.split(), *self._options.split()]
+        tests = Path(tiny_data.__file__).parent
+        path = os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")])
+        with (self.stalls / f"driver-{len(self.processes)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*program, "--out", str(self.study), "--checkpoint-every", "0.001s"],
+                env=self._environment | {stalling_program.VARIABLE: str(self.stalls), "PYTHONPATH": path},
+                stdout=log,
+                stderr=log,
+            )
+        self.processes.append(process)
+        return process
+
+    def wait_for_stall(self, number: int) -> tuple[int, str]:
+        """The process that has stopped itself, and its run."""
+        path = self.stalls / str(number)
+        self.wait_until(lambda: path.exists() and path.read_text().endswith("\n"))
+        process, run = path.read_text().split()
+        return int(process), run
+
+    def wait_until(self, happened: Callable[[], bool]) -> None:
+        while not happened():
+            assert any(process.poll() is None for process in self.processes), self.outputs()
+            time.sleep(0.02)
+
+    def outputs(self) -> str:
+        return "".join(path.read_text() for path in sorted(self.stalls.glob("driver-*")))
+
+    def slurm_id(self, run: str) -> str:
+        """The number of the Slurm job that works on a run."""
+        record = read_record(self.study / "runs" / run)
+        return (self.study / "jobs" / str(record.job) / "slurm_id").read_text()
+
+    def continued(self) -> set[str]:
+        """Runs that began from a checkpoint."""
+        return set((self.stalls / "continued").read_text().split())
+
+    def check(self, whole: Path) -> None:
+        """All records, each made once, and what they say."""
+        assert_same_records(whole, self.study)
+        for name, tried in attempts_of(self.study).items():
+            assert [one.outcome for one in tried].count("done") == 1, f"{name}: {tried}"
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        for path in self.stalls.glob("[12]"):
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(int(path.read_text().split()[0]), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param("--engine local --workers 2", id="local"),
+        pytest.param("--engine ray --workers 2", id="ray", marks=needs_ray),
+        pytest.param("--engine ray --workers 2 --no-shared-fs --worker-dir WORKER", id="apart", marks=needs_ray),
+        pytest.param("--engine slurm --slurm-local", id="slurm", marks=needs_submitit),
+    ],
+)
+def test_killed_workers_and_drivers_lose_and_double_nothing(tmp_path: Path, whole: Path, options: str) -> None:
+    trial = Trial(tmp_path, options.replace("WORKER", str(tmp_path / "worker")))
+    try:
+        first = trial.start_driver()
+        worker, run = trial.wait_for_stall(1)
+        trial.wait_until((trial.study / "runs" / run / "checkpoint.bin").exists)  # apart, it has to travel first
+        os.kill(worker, signal.SIGKILL)
+        left, left_run = trial.wait_for_stall(2)
+        trial.wait_until((trial.study / "runs" / left_run / "checkpoint.bin").exists)
+        second = trial.start_driver()
+        first.kill()
+        first.wait()
+        os.kill(left, signal.SIGCONT)
+        assert second.wait() == 0, trial.outputs()
+    finally:
+        trial.end()
+    trial.check(whole)
+    attempts = attempts_of(trial.study)
+    assert worker in [one.process for tried in attempts.values() for one in tried if one.outcome is None], "killed"
+    assert run in trial.continued(), "from its checkpoint"
+
+
+@needs_submitit
+@pytest.mark.skipif(slurm_cluster.why_not() is not None, reason=str(slurm_cluster.why_not()))
+def test_a_study_on_a_real_slurm(tmp_path: Path, whole: Path) -> None:
+    """A job is cancelled, the driver is killed, and a job is requeued in the middle."""
+    with slurm_cluster.slurm_cluster() as environment:
+        trial = Trial(tmp_path, "--engine slurm --time 10m", environment)
+
+        def slurm(*command: str) -> None:
+            subprocess.run(command, env=environment, check=True, capture_output=True)
+
+        try:
+            first = trial.start_driver()
+            _, cancelled = trial.wait_for_stall(1)
+            slurm("scancel", trial.slurm_id(cancelled))
+            _, requeued = trial.wait_for_stall(2)
+            second = trial.start_driver()
+            first.kill()
+            first.wait()
+            number = trial.slurm_id(requeued)
+            slurm("scontrol", "requeue", number)
+            slurm("scontrol", "update", f"JobId={number}", "StartTime=now")  # Slurm would wait for two minutes
+            assert second.wait() == 0, trial.outputs()
+        finally:
+            trial.end()
+    trial.check(whole)
+    assert {cancelled, requeued} <= trial.continued(), "from their checkpoints"
+    assert {one.engine for tried in attempts_of(trial.study).values() for one in tried} == {"slurm"}
