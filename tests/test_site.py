@@ -25,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     build = tmp_path_factory.mktemp("site")
-    module.BUILD, module.SOURCE = build, build / "site-source"
+    vars(module).update(BUILD=build, SOURCE=build / "site-source")
     module.gather()
     return module
 

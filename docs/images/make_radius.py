@@ -11,6 +11,8 @@ from pathlib import Path
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Circle
 from torch import Tensor, nn
 
 import onelip
@@ -83,9 +85,9 @@ def draw(model: nn.Module, x: Tensor, change: Tensor, radius: float, path: Path)
     colours = mpl.colormaps["Pastel1"].resampled(9)
     ranks = torch.stack([(answers == value).long() * index for index, value in enumerate(found)]).sum(0)
     axis = axes[-1]
-    used = mpl.colors.ListedColormap([colours(index) for index in range(len(found))])
+    used = ListedColormap([colours(index) for index in range(len(found))])
     axis.imshow(ranks, origin="lower", extent=(-extent, extent) * 2, cmap=used)
-    axis.add_patch(mpl.patches.Circle((0, 0), radius, fill=False, linewidth=2, edgecolor="black"))
+    axis.add_patch(Circle((0, 0), radius, fill=False, linewidth=2, edgecolor="black"))
     axis.plot([0], [0], "ko", markersize=4)
     axis.plot([float(change.norm())], [0], "kx", markersize=7)
     axis.annotate("certified ball", (0, radius), (0, radius + 0.12 * extent), ha="center", fontsize=9)
