@@ -119,14 +119,18 @@ def check_bound(method: MethodInfo, layer: LipschitzLayer, shape: tuple[int, ...
     if method.guarantee != "none":
         assert bound.lipschitz <= layer.lipschitz * GUARANTEED[dtype]
     assert bound.rounding is not None
-    slope, constant = bound.rounding(FLOAT32 if dtype == torch.float32 else FLOAT64)
+    arithmetic = FLOAT32 if dtype == torch.float32 else FLOAT64
+    allowed = bound.rounding(arithmetic)
     for scale in [1.0] if method.linear else torch.logspace(-1, 0.5, points).tolist():
         x = scale * torch.randn(shape, dtype=torch.float64)
         assert norm_at(exact, x) <= bound.lipschitz * GROUND_TRUTH
         if dtype == torch.float32:
             given = x.float()[None]
             error = (layer(given).double() - exact(given.double())).norm()
-            assert error <= slope * given.double().norm() + constant
+            assert error <= allowed.slope * given.double().norm() + allowed.constant
+            if bound.hidden is not None:
+                made, inside = bound.hidden.rounding(arithmetic), bound.hidden.run(given.double()).norm()
+                assert error <= made.slope * given.double().norm() + made.hidden * inside + made.constant
     assert exact(torch.zeros(1, *shape, dtype=torch.float64)).norm() <= bound.offset * GROUND_TRUTH + 1e-300
 
 

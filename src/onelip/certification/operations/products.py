@@ -184,51 +184,6 @@ def conv_norms(
     return convolution_norm_bound(convolution, image), convolution_magnitude_bound(convolution, image)
 
 
-@operation("conv1d")
-def conv1d(
-    call: Call,
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Traced:
-    """Along one axis."""
-    return _conv(call, input, weight, bias, stride, padding, dilation, groups, 1)
-
-
-@operation("conv2d")
-def conv2d(
-    call: Call,
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Traced:
-    """On images."""
-    return _conv(call, input, weight, bias, stride, padding, dilation, groups, 2)
-
-
-@operation("conv3d")
-def conv3d(
-    call: Call,
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Traced:
-    """On volumes."""
-    return _conv(call, input, weight, bias, stride, padding, dilation, groups, 3)
-
-
 def _transposed(
     call: Call, x: Any, weight: Any, bias: Any, options: tuple[Any, Any, Any, int, Any], axes: int
 ) -> Traced:
@@ -259,52 +214,37 @@ def _transposed(
     return _kept(call.unary(x, value, bound), run)
 
 
-@operation("conv_transpose1d")
-def conv_transpose1d(
-    call: Call,
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Traced:
-    """Along one axis."""
-    return _transposed(call, input, weight, bias, (stride, padding, output_padding, groups, dilation), 1)
+def _register_convolutions(axes: int) -> None:
+    @operation(f"conv{axes}d")
+    def conv(
+        call: Call,
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Traced:
+        return _conv(call, input, weight, bias, stride, padding, dilation, groups, axes)
+
+    @operation(f"conv_transpose{axes}d")
+    def conv_transpose(
+        call: Call,
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Traced:
+        return _transposed(call, input, weight, bias, (stride, padding, output_padding, groups, dilation), axes)
 
 
-@operation("conv_transpose2d")
-def conv_transpose2d(
-    call: Call,
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Traced:
-    """On images."""
-    return _transposed(call, input, weight, bias, (stride, padding, output_padding, groups, dilation), 2)
-
-
-@operation("conv_transpose3d")
-def conv_transpose3d(
-    call: Call,
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Traced:
-    """On volumes."""
-    return _transposed(call, input, weight, bias, (stride, padding, output_padding, groups, dilation), 3)
+for _axes in (1, 2, 3):
+    _register_convolutions(_axes)
 
 
 @operation("batch_norm", only=(F.batch_norm,))

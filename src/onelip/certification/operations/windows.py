@@ -46,7 +46,6 @@ def _per_axis(function: Callable[[Tensor, int], Tensor], size: Sequence[int]) ->
 def _avg_pool(
     call: Call,
     x: Traced,
-    function: Any,
     axes: int,
     window: Any,
     stride: Any,
@@ -63,6 +62,7 @@ def _avg_pool(
     if divisor is not None and ceil_mode:
         raise call.refused("divisor_override with ceil_mode weighs windows at the edge otherwise; use one of them")
     options = {} if axes == 1 else {"divisor_override": divisor}
+    function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[axes - 1]
     value = function(x.value, window, stride or None, padding, ceil_mode, count_include_pad, **options)
 
     def along(units: Tensor, axis: int) -> Tensor:
@@ -73,57 +73,10 @@ def _avg_pool(
     return _averages(call, x, value, _per_axis(along, x.shape[2:]), factor, math.prod(kernel))
 
 
-@operation("avg_pool1d")
-def avg_pool1d(
-    call: Call,
-    input: Traced,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Traced:
-    """Means of windows."""
-    return _avg_pool(call, input, F.avg_pool1d, 1, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
-
-
-@operation("avg_pool2d")
-def avg_pool2d(
-    call: Call,
-    input: Traced,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Traced:
-    """Means of windows."""
-    return _avg_pool(
-        call, input, F.avg_pool2d, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
-
-
-@operation("avg_pool3d")
-def avg_pool3d(
-    call: Call,
-    input: Traced,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Traced:
-    """Means of windows."""
-    return _avg_pool(
-        call, input, F.avg_pool3d, 3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
-
-
-def _adaptive_average(call: Call, x: Traced, function: Any, axes: int, output_size: Any) -> Traced:
+def _adaptive_average(call: Call, x: Traced, axes: int, output_size: Any) -> Traced:
     if x.dim() != axes + 2:
         raise call.refused("it needs a batch of images with channels")
+    function: Any = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[axes - 1]
     value = function(x.value, output_size)
 
     def along(units: Tensor, axis: int) -> Tensor:
@@ -131,24 +84,6 @@ def _adaptive_average(call: Call, x: Traced, function: Any, axes: int, output_si
 
     terms = math.prod(-(-n // m) + 1 for n, m in zip(x.shape[2:], value.shape[2:], strict=True))
     return _averages(call, x, value, _per_axis(along, x.shape[2:]), 1.0, terms)
-
-
-@operation("adaptive_avg_pool1d")
-def adaptive_avg_pool1d(call: Call, input: Traced, output_size: Any) -> Traced:
-    """Means of windows, as many as wanted."""
-    return _adaptive_average(call, input, F.adaptive_avg_pool1d, 1, output_size)
-
-
-@operation("adaptive_avg_pool2d")
-def adaptive_avg_pool2d(call: Call, input: Traced, output_size: Any) -> Traced:
-    """Means of windows, as many as wanted."""
-    return _adaptive_average(call, input, F.adaptive_avg_pool2d, 2, output_size)
-
-
-@operation("adaptive_avg_pool3d")
-def adaptive_avg_pool3d(call: Call, input: Traced, output_size: Any) -> Traced:
-    """Means of windows, as many as wanted."""
-    return _adaptive_average(call, input, F.adaptive_avg_pool3d, 3, output_size)
 
 
 def _most_windows(length: int, outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
@@ -186,51 +121,6 @@ def _max_pool(
     return call.unary(x, value, LayerBound(_root(windows), 0.0, exactly))
 
 
-@operation("max_pool1d")
-def max_pool1d(
-    call: Call,
-    input: Traced,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Traced:
-    """Largest entries of windows."""
-    return _max_pool(call, input, 1, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-@operation("max_pool2d")
-def max_pool2d(
-    call: Call,
-    input: Traced,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Traced:
-    """Largest entries of windows."""
-    return _max_pool(call, input, 2, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-@operation("max_pool3d")
-def max_pool3d(
-    call: Call,
-    input: Traced,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Traced:
-    """Largest entries of windows."""
-    return _max_pool(call, input, 3, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
 def _adaptive_maximum(call: Call, x: Traced, axes: int, output_size: Any, return_indices: bool) -> Traced:
     if return_indices or x.dim() != axes + 2:
         raise call.refused("it needs a batch of images with channels, and must not return indices")
@@ -243,24 +133,6 @@ def _adaptive_maximum(call: Call, x: Traced, axes: int, output_size: Any, return
             counts[index * length // outputs : -(-(index + 1) * length // outputs)] += 1
         windows *= int(counts.amax())
     return call.unary(x, value, LayerBound(_root(windows), 0.0, exactly))
-
-
-@operation("adaptive_max_pool1d", only=(F.adaptive_max_pool1d, torch.adaptive_max_pool1d))
-def adaptive_max_pool1d(call: Call, input: Traced, output_size: Any, return_indices: bool = False) -> Traced:
-    """Largest entries of windows, as many as wanted."""
-    return _adaptive_maximum(call, input, 1, output_size, return_indices)
-
-
-@operation("adaptive_max_pool2d", only=(F.adaptive_max_pool2d, NN.adaptive_max_pool2d))
-def adaptive_max_pool2d(call: Call, input: Traced, output_size: Any, return_indices: bool = False) -> Traced:
-    """Largest entries of windows, as many as wanted."""
-    return _adaptive_maximum(call, input, 2, output_size, return_indices)
-
-
-@operation("adaptive_max_pool3d", only=(F.adaptive_max_pool3d, NN.adaptive_max_pool3d))
-def adaptive_max_pool3d(call: Call, input: Traced, output_size: Any, return_indices: bool = False) -> Traced:
-    """Largest entries of windows, as many as wanted."""
-    return _adaptive_maximum(call, input, 3, output_size, return_indices)
 
 
 def _lp_pool(call: Call, x: Traced, axes: int, norm_type: float, window: Any, stride: Any, ceil_mode: bool) -> Traced:
@@ -289,25 +161,51 @@ def norm_of_entries_bound(lipschitz: float, terms: int, outputs: int) -> LayerBo
     return LayerBound(lipschitz, 0.0, rounding)
 
 
-@operation("lp_pool1d")
-def lp_pool1d(
-    call: Call, input: Traced, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Traced:
-    """Norms of windows."""
-    return _lp_pool(call, input, 1, norm_type, kernel_size, stride, ceil_mode)
+def _register_windows(axes: int) -> None:
+    @operation(f"avg_pool{axes}d")
+    def avg_pool(
+        call: Call,
+        input: Traced,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Traced:
+        return _avg_pool(
+            call, input, axes, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+        )
+
+    @operation(f"adaptive_avg_pool{axes}d")
+    def adaptive_avg_pool(call: Call, input: Traced, output_size: Any) -> Traced:
+        return _adaptive_average(call, input, axes, output_size)
+
+    @operation(f"max_pool{axes}d")
+    def max_pool(
+        call: Call,
+        input: Traced,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Traced:
+        return _max_pool(call, input, axes, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+    name = f"adaptive_max_pool{axes}d"
+
+    @operation(name, only=(getattr(F, name), getattr(torch if axes == 1 else NN, name)))
+    def adaptive_max_pool(call: Call, input: Traced, output_size: Any, return_indices: bool = False) -> Traced:
+        return _adaptive_maximum(call, input, axes, output_size, return_indices)
+
+    @operation(f"lp_pool{axes}d")
+    def lp_pool(
+        call: Call, input: Traced, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> Traced:
+        return _lp_pool(call, input, axes, norm_type, kernel_size, stride, ceil_mode)
 
 
-@operation("lp_pool2d")
-def lp_pool2d(
-    call: Call, input: Traced, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Traced:
-    """Norms of windows."""
-    return _lp_pool(call, input, 2, norm_type, kernel_size, stride, ceil_mode)
-
-
-@operation("lp_pool3d")
-def lp_pool3d(
-    call: Call, input: Traced, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Traced:
-    """Norms of windows."""
-    return _lp_pool(call, input, 3, norm_type, kernel_size, stride, ceil_mode)
+for _axes in (1, 2, 3):
+    _register_windows(_axes)
