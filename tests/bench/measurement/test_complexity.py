@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from onelip.bench.measurement import count_layer_costs
 from onelip.bench.measurement.complexity import COSTS, LayerShape, costs_in_use, evaluate, pretty, theory_table
+from onelip.bench.measurement.layer_costs import count_layer_costs
 from onelip.errors import InvalidInputError
 from onelip.layers import frequency_conv, get_method, list_methods
 from onelip.layers.frequency_conv import FREQUENCY_SHARE, WHOLE_SHARE, CheapestFormConv2d, spectral_operations

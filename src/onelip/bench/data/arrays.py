@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onelip.bench.data.dataset import Dataset
-from onelip.bench.data.own import keep, own_name
+from onelip.bench.data.own import find_kept, keep, own_name
 from onelip.bench.data.seeds import generator_for
 from onelip.errors import InvalidInputError
 from onelip.protocol import DatasetInfo
@@ -65,7 +65,8 @@ def from_arrays(
         digest.update(numbers.data)
     digest.update(repr((class_names and list(class_names), None if len(parts) == 2 else seed)).encode())
     dataset = assemble(own_name("arrays", name, digest.hexdigest()), parts, class_names, "given as arrays", seed)
-    keep(dataset)
+    if find_kept(dataset.name) is None:
+        keep(dataset)
     return dataset
 
 
@@ -103,7 +104,11 @@ def to_pixels(images: Any, what: str, channels: ChannelAxis | None = None) -> Pi
     if array.ndim == 3:
         array = array[:, None]
     elif array.ndim == 4:
-        last = _is_last(array.shape, what) if channels is None else channels == "last"
+        if channels is None and array.shape[1] == array.shape[3]:
+            raise InvalidInputError(
+                f"{what} has the shape {array.shape}: say which axis the channels are: channels=..."
+            )
+        last = array.shape[3] < array.shape[1] if channels is None else channels == "last"
         array = array.transpose(0, 3, 1, 2) if last else array
     else:
         raise InvalidInputError(f"{what} has the shape {array.shape}; allowed: N H W, N H W C or N C H W")
@@ -116,12 +121,6 @@ def to_pixels(images: Any, what: str, channels: ChannelAxis | None = None) -> Pi
     if not (float(array.min()) >= 0.0 and float(array.max()) <= 1.0):  # false for NaN, too
         raise InvalidInputError(f"{what} has values outside of [0, 1], or that are not numbers; floats lie in [0, 1]")
     return np.rint(array.astype(np.float64) * 255).astype(np.uint8)
-
-
-def _is_last(shape: tuple[int, ...], what: str) -> bool:
-    if shape[1] == shape[3]:
-        raise InvalidInputError(f"{what} has the shape {shape}: say which axis the channels are, with channels=...")
-    return shape[3] < shape[1]
 
 
 def to_labels(labels: Any, what: str) -> NDArray[np.int64]:

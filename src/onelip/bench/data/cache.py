@@ -18,13 +18,12 @@ import safetensors.torch
 import torch
 
 from onelip.atomic_files import write_atomically
-from onelip.bench.data.dataset import DataError, Dataset
+from onelip.bench.data.dataset import ARRAYS, DataError, Dataset
 from onelip.protocol import DatasetInfo
 
 FORMAT_VERSION = 2
 _READABLE_VERSIONS = (1, 2)
 """Files of version 1 have no facts about the data set and no checksum of the header."""
-ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 def cache_folder() -> Path:

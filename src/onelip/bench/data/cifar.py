@@ -131,16 +131,7 @@ def _npm_records(files: dict[str, bytes], layout: CifarLayout) -> Iterator[Recor
             pixels = np.asarray(image.convert("RGB"))
             planes = pixels.transpose(0, 2, 1).reshape(len(pixels), PIXELS)
             yield np.concatenate([np.asarray(labels, dtype=np.uint8)[:, None], planes], axis=1)
-        except (
-            ValueError,
-            TypeError,
-            IndexError,
-            KeyError,
-            ArithmeticError,
-            OSError,
-            RecursionError,
-            SyntaxError,
-        ) as error:
+        except (ValueError, TypeError, LookupError, ArithmeticError, OSError, RecursionError, SyntaxError) as error:
             raise InvalidInputError(f"{part.name} in the npm package cannot be read ({error})") from error
 
 

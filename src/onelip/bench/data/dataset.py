@@ -8,7 +8,7 @@ constant of the pipeline by 1 / min(std), and every certified radius would be wr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from onelip.protocol import DatasetInfo
 
 Progress = Callable[[str, int, int | None], None]
 """Called with (what is done, units done so far, units in total or None if not known)."""
+
+ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 def silent(stage: str, done: int, total: int | None) -> None:
@@ -63,12 +65,4 @@ class Dataset:
 
     def to(self, device: torch.device | str) -> Dataset:
         """The same data set with its tensors on a device."""
-        return Dataset(
-            self.info,
-            self.train_images.to(device),
-            self.train_labels.to(device),
-            self.test_images.to(device),
-            self.test_labels.to(device),
-            self.class_names,
-            self.note,
-        )
+        return replace(self, **{name: getattr(self, name).to(device) for name in ARRAYS})

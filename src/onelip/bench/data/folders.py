@@ -21,11 +21,10 @@ from PIL import Image, UnidentifiedImageError
 
 from onelip.bench.data.archive import check_regular
 from onelip.bench.data.arrays import Pixels, assemble
-from onelip.bench.data.cache import cache_file, load_cached
 from onelip.bench.data.dataset import Dataset, Progress, silent
 from onelip.bench.data.npz import LARGEST_ARRAY
-from onelip.bench.data.own import keep, own_info, own_name
-from onelip.errors import InvalidInputError, OnelipError
+from onelip.bench.data.own import find_kept, keep, own_name
+from onelip.errors import InvalidInputError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
@@ -62,17 +61,14 @@ def read_folder(folder: Path, progress: Progress = silent, seed: int = 0) -> Dat
             )
         digest.update(b"\n")
     name = own_name("folder", folder.resolve().name, digest.hexdigest())
-    try:
-        return load_cached(own_info(name))
-    except OnelipError:
-        pass  # not there, or damaged: decode the images
+    if (kept := find_kept(name)) is not None:
+        return kept
     grey = all(file.mode in _GREY for part in parts for file in part)
     arrays = [(_decode(part, grey, progress), np.array([f.label for f in part], dtype=np.int64)) for part in parts]
     try:
         dataset = assemble(name, arrays, names, f"read from {folder.resolve()}", seed)
     except InvalidInputError as error:
         raise InvalidInputError(f"{folder}: {error}") from error
-    cache_file(dataset.info).unlink(missing_ok=True)
     keep(dataset)
     return dataset
 

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from onelip.bench.data.archive import check_regular
 from onelip.bench.data.arrays import assemble, to_labels, to_pixels
-from onelip.bench.data.cache import cache_file, load_cached
 from onelip.bench.data.dataset import Dataset
-from onelip.bench.data.own import keep, own_info, own_name
-from onelip.errors import InvalidInputError, OnelipError
+from onelip.bench.data.own import find_kept, keep, own_name
+from onelip.errors import InvalidInputError
 
 LARGEST_ARRAY = 2**35
 """Bytes; data sets are kept in memory."""
@@ -40,10 +39,8 @@ def read_npz(path: Path, seed: int = 0) -> Dataset:
     check_regular(path)
     with path.open("rb") as stream:
         name = own_name("npz", path.stem, hashlib.file_digest(stream, "sha256").hexdigest())
-    try:
-        return load_cached(own_info(name))
-    except OnelipError:
-        pass  # not there, or damaged: read it anew
+    if (kept := find_kept(name)) is not None:
+        return kept
     try:
         arrays = _read_arrays(path)
         parts = [(to_pixels(arrays["images"], "images"), to_labels(arrays["labels"], "labels"))]
@@ -56,7 +53,6 @@ def read_npz(path: Path, seed: int = 0) -> Dataset:
         raise InvalidInputError(f"{path}: {error}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, SyntaxError) as error:
         raise InvalidInputError(f"{path}: damaged or not a NumPy archive ({error!s:.200})") from error
-    cache_file(dataset.info).unlink(missing_ok=True)
     keep(dataset)
     return dataset
 

@@ -10,8 +10,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from onelip.bench.data.cache import cache_file, cache_folder, cached_info, save
+from onelip.bench.data.cache import cache_file, cache_folder, cached_info, load_cached, save
 from onelip.bench.data.dataset import DataError, Dataset
+from onelip.errors import OnelipError
 from onelip.protocol import DatasetInfo
 
 _NAME = re.compile(r"(folder|npz|arrays):[A-Za-z0-9._-]{1,40}-[0-9a-f]{12}")
@@ -28,8 +29,16 @@ def is_own(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+def find_kept(name: str) -> Dataset | None:
+    """The data set of this name in the cache; None if it is not there, or damaged, so that it has to be read anew."""
+    try:
+        return load_cached(own_info(name))
+    except OnelipError:
+        return None
+
+
 def keep(dataset: Dataset) -> Path:
-    """Store a data set of one's own, unless it is there."""
+    """Store a data set of one's own."""
     path = cache_file(dataset.info)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +46,7 @@ def keep(dataset: Dataset) -> Path:
         raise DataError(
             f"cannot write in {path.parent} ({error.strerror}); choose a folder with ONELIP_DATA"
         ) from error
-    return path if path.is_file() else save(dataset)
+    return save(dataset)
 
 
 def own_info(name: str) -> DatasetInfo:

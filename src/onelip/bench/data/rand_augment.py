@@ -17,23 +17,9 @@ from torch import Generator, Tensor
 
 from onelip.errors import InvalidInputError
 
-OPERATIONS = (
-    "identity",
-    "shear-x",
-    "shear-y",
-    "translate-x",
-    "translate-y",
-    "rotate",
-    "brightness",
-    "colour",
-    "contrast",
-    "sharpness",
-    "posterize",
-    "solarize",
-    "autocontrast",
-    "equalize",
-)
-_GEOMETRIC = OPERATIONS[1:6]
+_GEOMETRIC = ("shear-x", "shear-y", "translate-x", "translate-y", "rotate")
+_COLOURS = ("brightness", "colour", "contrast", "sharpness", "posterize", "solarize", "autocontrast", "equalize")
+OPERATIONS = ("identity", *_GEOMETRIC, *_COLOURS)
 LARGEST_MAGNITUDE = 30
 
 
@@ -66,7 +52,7 @@ class RandAugment:
         result = images.clone()
         geometric = torch.isin(chosen, torch.tensor([OPERATIONS.index(n) for n in _GEOMETRIC], device=chosen.device))
         groups = [("geometric", geometric)]
-        groups += [(name, chosen == OPERATIONS.index(name)) for name in OPERATIONS[6:]]
+        groups += [(name, chosen == OPERATIONS.index(name)) for name in _COLOURS]
         for name, members in groups:
             where = members.nonzero().squeeze(1)
             if not len(where):

@@ -79,8 +79,6 @@ def load_cifar_pickle(content: bytes) -> dict[str, Any]:
         raise InvalidInputError(f"damaged pickle ({type(error).__name__}: {error})") from error
     if not isinstance(tree, dict):
         raise InvalidInputError(f"the pickle holds a {type(tree).__name__}, not the dictionary of a CIFAR file")
-    return {_text(key): value.to_numpy() if isinstance(value, _Array) else value for key, value in tree.items()}
-
-
-def _text(key: Any) -> str:
-    return key.decode("latin1") if isinstance(key, bytes) else str(key)
+    keys = [key.decode("latin1") if isinstance(key, bytes) else str(key) for key in tree]
+    values = [value.to_numpy() if isinstance(value, _Array) else value for value in tree.values()]
+    return dict(zip(keys, values, strict=True))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ def import_closure(modules: Iterable[str], package: Path = PACKAGE) -> dict[str,
         name = waiting.pop()
         if name not in found and (path := _file(name, package)) is not None:
             found[name] = path
-            waiting += _imported_modules(name, package)
+            waiting += [_defining_module(one, package) for one in _imports(name, package) if not one.is_for_types]
     return found
 
 
@@ -46,12 +46,6 @@ def _file(module: str, package: Path) -> Path | None:
         return None
     path = package.joinpath(*rest)
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
-
-
-def _imported_modules(module: str, package: Path) -> Iterator[str]:
-    for found in _imports(module, package):
-        if not found.is_for_types:
-            yield _defining_module(found, package)
 
 
 def _defining_module(found: _Import, package: Path) -> str:

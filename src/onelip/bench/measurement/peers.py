@@ -9,11 +9,9 @@ Left out are orthogonium's older SOC and BCOP: they ask for a CUDA device when t
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
-from typing import Any
+from importlib import import_module, metadata
 
 from torch import nn
 
@@ -33,7 +31,7 @@ class PeerLayers:
 
 
 def _aoc() -> PeerLayers:
-    layers = _import("orthogonium.layers")
+    layers = import_module("orthogonium.layers")
     return PeerLayers(
         conv=lambda channels, size: layers.AdaptiveOrthoConv2d(channels, channels, size),
         linear=lambda features: layers.OrthoLinear(features, features),
@@ -41,7 +39,7 @@ def _aoc() -> PeerLayers:
 
 
 def _aol() -> PeerLayers:
-    conv = _import("orthogonium.layers.conv.AOL").AOLConv2D
+    conv = import_module("orthogonium.layers.conv.AOL").AOLConv2D
     return PeerLayers(
         conv=lambda channels, size: conv(channels, channels, size, padding="same"),
         # There is no linear layer of this kind: a 1 x 1 convolution on 1 x 1 images is one.
@@ -52,13 +50,13 @@ def _aol() -> PeerLayers:
 
 
 def _cayley() -> PeerLayers:
-    conv = _import("orthogonium.legacy.cayley_ortho_conv").Cayley
+    conv = import_module("orthogonium.legacy.cayley_ortho_conv").Cayley
     # Its own linear layer asks for a CUDA device.
     return PeerLayers(conv=lambda channels, size: conv(channels, channels, size), linear=_aoc().linear)
 
 
 def _sll() -> PeerLayers:
-    layers = _import("orthogonium.layers.conv.SLL")
+    layers = import_module("orthogonium.layers.conv.SLL")
     return PeerLayers(
         conv=lambda channels, size: layers.SDPBasedLipschitzResBlock(channels, 1, size),
         linear=lambda features: layers.SDPBasedLipschitzDense(features, features, features),
@@ -66,7 +64,7 @@ def _sll() -> PeerLayers:
 
 
 def _soc() -> PeerLayers:
-    conv = _import("orthogonium.layers.conv.adaptiveSOC").AdaptiveSOCConv2d
+    conv = import_module("orthogonium.layers.conv.adaptiveSOC").AdaptiveSOCConv2d
     return PeerLayers(
         conv=lambda channels, size: conv(channels, channels, size, padding=size // 2 * _SOC_TERMS),
         linear=_aoc().linear,  # what its 1 x 1 convolution is as well
@@ -74,7 +72,7 @@ def _soc() -> PeerLayers:
 
 
 def _spectral() -> PeerLayers:
-    layers = _import("deel.torchlip")
+    layers = import_module("deel.torchlip")
     return PeerLayers(
         conv=lambda channels, size: layers.SpectralConv2d(channels, channels, size, padding="same"),
         linear=lambda features: layers.SpectralLinear(features, features),
@@ -82,7 +80,7 @@ def _spectral() -> PeerLayers:
 
 
 def _frobenius() -> PeerLayers:
-    layers = _import("deel.torchlip")
+    layers = import_module("deel.torchlip")
     return PeerLayers(
         conv=lambda channels, size: layers.FrobeniusConv2d(channels, channels, size, padding="same"),
         # By default each output is 1-Lipschitz by itself, but not the layer.
@@ -124,8 +122,3 @@ def replace_layers(model: nn.Module, layers: PeerLayers) -> nn.Module:
             continue
         model.set_submodule(path, replacement)
     return model
-
-
-def _import(name: str) -> Any:
-    """A module of an optional package, which type checkers need not find."""
-    return importlib.import_module(name)

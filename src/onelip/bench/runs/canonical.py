@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any, NoReturn
 
@@ -55,7 +55,7 @@ def _key(key: Any, where: str) -> str:
 
 def dump_json(value: Any, *, indent: int | None = 2, where: str = "value") -> str:
     """Strictly valid JSON text of any value that `to_plain` accepts."""
-    return json.dumps(_encode(to_plain(value, where)), allow_nan=False, indent=indent)
+    return json.dumps(_mapped(to_plain(value, where), _encode), allow_nan=False, indent=indent)
 
 
 def parse_json(text: str) -> Any:
@@ -71,7 +71,8 @@ def canonical_json(value: Any) -> str:
 
     Other floats are written with the shortest digits that give the same double back, as Python always does.
     """
-    return json.dumps(_encode(_integral(to_plain(value))), allow_nan=False, sort_keys=True, separators=(",", ":"))
+    plain = _mapped(to_plain(value), lambda leaf: _encode(_integral(leaf)))
+    return json.dumps(plain, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 def run_name(kind: str, config: Any) -> str:
@@ -94,24 +95,20 @@ def looks_like_run_name(name: str) -> bool:
     return re.fullmatch(rf".+-[0-9a-f]{{{_HASH_DIGITS}}}", name) is not None
 
 
-def _integral(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
+def _mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
     if isinstance(value, list):
-        return [_integral(item) for item in value]
+        return [_mapped(item, leaf) for item in value]
     if isinstance(value, dict):
-        return {key: _integral(item) for key, item in value.items()}
-    return value
+        return {key: _mapped(item, leaf) for key, item in value.items()}
+    return leaf(value)
+
+
+def _integral(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return {_NONFINITE: str(value)}
-    if isinstance(value, list):
-        return [_encode(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _encode(item) for key, item in value.items()}
-    return value
+    return {_NONFINITE: str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _decode_object(value: dict[str, Any]) -> Any:

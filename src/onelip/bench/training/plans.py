@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from onelip.bench.runs.durations import TrainingClock
 from onelip.errors import InvalidInputError
@@ -22,42 +22,6 @@ from onelip.errors import InvalidInputError
 _WINDOW = 20  # measurements that the estimate of the time per step is the mean of
 _MOST_STEPS_PER_MEASUREMENT = 50
 _STEPS_IF_UNKNOWN = 1000
-
-
-class Plan(Protocol):
-    """When to stop, and how much of the schedule is done."""
-
-    @property
-    def steps(self) -> int:
-        """Steps made."""
-        ...
-
-    @property
-    def fraction(self) -> float:
-        """Place in the schedule of the next step: 0 for the first, 1 for the last."""
-        ...
-
-    @property
-    def planned_steps(self) -> int:
-        """Steps that the whole run will have, as far as known."""
-        ...
-
-    @property
-    def finished(self) -> bool:
-        """Whether the last step has been made."""
-        ...
-
-    def step_done(self) -> None:
-        """To be called after each step."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a later session needs to go on."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
-        ...
 
 
 class StepPlan:
@@ -196,3 +160,7 @@ class TimePlan:
         self._durations.extend(state["durations"])
         self._measured_at = (self.steps, self._clock.seconds())
         self._next_measurement = self.steps + 1
+
+
+Plan = StepPlan | TimePlan
+"""When to stop, and how much of the schedule is done."""
