@@ -42,12 +42,6 @@ def test_known_values() -> None:
     assert best["BCOP Large"].certified_72 is None
 
 
-def test_frame_has_one_column_per_field() -> None:
-    frame = published.to_frame(published.published_results())
-    assert frame.shape == (333, 9)
-    assert frame["accuracy"].dtype == "float64"
-
-
 def test_command_prints_csv_that_reads_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["published", "--dataset", "cifar10", "--hours", "2", "24", "--kernel-size", "1", "--csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))

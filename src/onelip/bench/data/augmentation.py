@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from onelip.bench.data.rand_augment import RandAugment
 from onelip.errors import InvalidInputError
 from onelip.protocol import AugmentationName
 
@@ -74,8 +75,6 @@ def make_augmentation(name: AugmentationName, mean: Sequence[float] = (0.0,)) ->
         case "shift-flip" | "crop-flip":
             return CropFlip(2 if name == "shift-flip" else 4, [round(255 * value) for value in mean])
         case "randaugment":
-            from onelip.bench.data.rand_augment import RandAugment  # kornia is an optional dependency
-
             return RandAugment()
         case _:
             raise InvalidInputError(f"unknown augmentation {name!r}; known: none, shift-flip, crop-flip, randaugment")

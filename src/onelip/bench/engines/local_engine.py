@@ -7,6 +7,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import torch
+
 from onelip.bench.engines.engine_base import Ended, Engine, usable_cores
 from onelip.bench.engines.process import ask_to_stop, start_process
 from onelip.bench.engines.resources import gpu_share
@@ -95,8 +97,6 @@ class LocalEngine(Engine):
 
 def visible_gpus() -> list[str]:
     """Names of the GPUs that this process may use, as CUDA_VISIBLE_DEVICES has them."""
-    import torch
-
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     names = given.split(",") if given else [str(index) for index in range(count)]

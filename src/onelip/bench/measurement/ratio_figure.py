@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
 
 from onelip.atomic_files import write_atomically
 from onelip.bench.measurement.peers import PEERS
 from onelip.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
 _COLOURS = ("#0072b2", "#e69f00", "#009e73")  # distinct without colour vision too
@@ -30,10 +30,6 @@ def check_format(path: Path) -> None:
 
 def draw_ratios(ratios: Ratios, title: str) -> Figure:
     """Grouped bars, the cheapest training step first; names of other packages' layers are grey."""
-    import pandas as pd
-    from matplotlib.container import BarContainer
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(max(_LEAST_WIDTH, _INCHES_PER_NETWORK * len(ratios)), 3.8), layout="constrained")
     axes = figure.subplots()
     table = pd.DataFrame.from_dict(dict(ratios), orient="index")

@@ -12,7 +12,6 @@ from onelip.bench.published.tables import (
     published_rates,
     published_results,
     published_state_of_the_art,
-    to_frame,
 )
 
 __all__ = [
@@ -27,5 +26,4 @@ __all__ = [
     "published_rates",
     "published_results",
     "published_state_of_the_art",
-    "to_frame",
 ]

@@ -9,15 +9,12 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from onelip.bench.published.ranking import MethodScore, RankingEntry, score_methods
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -145,13 +142,6 @@ def published_ranking(
     """
     measure = value or (lambda row: row.certified_accuracy_36)
     return score_methods(RankingEntry(row.dataset, row.method, row.size, measure(row)) for row in rows)
-
-
-def to_frame(rows: Sequence[PublishedRow]) -> pd.DataFrame:
-    """The rows as a pandas DataFrame, one column per field."""
-    import pandas as pd
-
-    return pd.DataFrame([dataclasses.asdict(row) for row in rows])
 
 
 _CONVERTERS: dict[str, Callable[[str], Any]] = {

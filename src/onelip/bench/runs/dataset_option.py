@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from tyro.constructors import PrimitiveConstructorSpec
 
+from onelip.bench.data import Dataset, read_folder, read_npz
 from onelip.errors import OnelipError
+from onelip.models.config import ConvNetConfig
 from onelip.protocol import DATA_SETS
-
-if TYPE_CHECKING:
-    from onelip.bench.data import Dataset
 
 
 class DatasetOptionError(OnelipError):
@@ -37,16 +36,11 @@ def dataset_name(text: str) -> str:
 
 def read_path(path: Path) -> Dataset:
     """The data set in a folder of images or a NumPy archive."""
-    from onelip.bench.data.folders import read_folder
-    from onelip.bench.data.npz import read_npz
-
     return read_folder(path) if path.is_dir() else read_npz(path)
 
 
 def describe(dataset: Dataset) -> str:
     """One line for people: how many images of which size, and what is done with them."""
-    from onelip.models.config import ConvNetConfig
-
     channels, height, width = dataset.info.shape
     config = ConvNetConfig(
         method="standard", size="L", num_classes=1, input_size=height, input_width=width, in_channels=channels

@@ -15,6 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from onelip.version import __version__
 
 ENGINE_VARIABLE = "ONELIP_ENGINE"
@@ -30,8 +32,6 @@ def machine_facts() -> dict[str, Any]:
     checkout moves on meanwhile. Only what may change is read afresh: the number of torch threads, and the load, which
     tells whether others computed on the same machine.
     """
-    import torch
-
     changing = {"torch_threads": torch.get_num_threads(), "load": round(os.getloadavg()[0], 2)}
     return copy.deepcopy(_fixed_facts()) | changing
 
@@ -64,8 +64,6 @@ def device_name(device: str, processes: int = 1) -> str:
 
 def software_versions() -> dict[str, str]:
     """Versions of Python, onelip and the libraries that can change a result."""
-    import torch
-
     versions = {"python": platform.python_version(), "onelip": __version__}
     versions |= {name: metadata.version(name) for name in _LIBRARIES}
     # The build (+cpu, +cu128) is part of torch's own version string only.
@@ -129,8 +127,6 @@ def _memory_bytes() -> int:
 
 
 def _gpus() -> list[dict[str, Any]]:
-    import torch
-
     if not torch.cuda.is_available():
         return []
     properties = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from onelip.bench.data import get_dataset
 from onelip.bench.published import published_rates
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.runs.durations import format_duration, parse_duration
@@ -131,11 +132,7 @@ class NetworkSpec:
     @property
     def data(self) -> DatasetInfo:
         """Facts about the data set."""
-        if self.dataset in DATA_SETS:
-            return DATA_SETS[self.dataset]
-        from onelip.bench.data import get_dataset  # one's own data sets: the cache knows them
-
-        return get_dataset(self.dataset)
+        return DATA_SETS.get(self.dataset) or get_dataset(self.dataset)  # the cache knows one's own
 
     @property
     def config(self) -> ConvNetConfig:
