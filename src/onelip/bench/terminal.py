@@ -1,11 +1,47 @@
-"""Tables on the terminal, all in one style."""
+"""What the terminal is shown: tables in one style, and text that others wrote, which is printed and never executed.
+
+Names, reasons and notes come from files that travel between people. An escape sequence in one would reach the terminal
+as a command (it may move the cursor, or rename the window), and square brackets would be markup to rich.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+LONGEST_TEXT = 300
+"""Characters of a reason or a command line that are shown."""
+_LONGEST_MESSAGE = 2000
+
+
+def visible(text: object, longest: int = LONGEST_TEXT) -> str:
+    """One line of printable text: control characters, terminal escapes and direction marks are written out as \\x1b."""
+    whole = str(text)
+    cut = whole if len(whole) <= longest else whole[: longest - 1] + "…"
+    spaced = " ".join(cut.split()) if any(letter in cut for letter in "\t\n\r\v\f") else cut
+    return _printable(spaced)
+
+
+def say(message: object) -> None:
+    """One line on the error output, with the name of the program in front."""
+    print(f"onelip: {visible(message, _LONGEST_MESSAGE)}", file=sys.stderr)
+
+
+class Terminal(Console):
+    """rich's console for text of any origin: no markup, no highlighting, control characters written out."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"markup": False, "highlight": False, **options})
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Text to be printed, of whole lines and of the cells of tables."""
+        return super().render_str("\n".join(_printable(line) for line in text.split("\n")), **options)
 
 
 def plain_table(
@@ -26,3 +62,7 @@ def plain_table(
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _printable(line: str) -> str:
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)

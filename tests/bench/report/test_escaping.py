@@ -8,7 +8,8 @@ import json
 
 import pytest
 
-from onelip.bench.report.escaping import csv_cell, latex, markdown, script_json, visible
+from onelip.bench.report.escaping import csv_cell, latex, markdown, script_json
+from onelip.bench.terminal import visible
 
 
 def test_terminal_escapes_and_line_breaks_are_written_out() -> None:

@@ -179,4 +179,4 @@ def test_the_report_reads_records_only() -> None:
         "print(*sorted({m.split('.')[2] for m in sys.modules if m.startswith('onelip.bench.')}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["file_lock", "published", "report", "runs"]
+    assert done.stdout.split() == ["file_lock", "published", "report", "runs", "terminal"]

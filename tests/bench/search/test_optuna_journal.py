@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import warnings
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,21 @@ def test_a_damaged_journal_is_repaired(tmp_path: Path, damage: str) -> None:
     )
     assert _points(tmp_path, 4) == whole
     assert _points(tmp_path, 6)[:4] == whole
+
+
+def test_a_worker_that_was_killed_while_it_wrote_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optuna's own lock outlives its process, and with a relative path, as is usual, nobody ever breaks it."""
+    monkeypatch.chdir(tmp_path)
+    study = optuna.create_study(storage=open_journal(Path()), study_name="one")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads; this one only writes and dies
+        worker = os.fork()
+    if worker == 0:
+        own = optuna.load_study(storage=open_journal(Path()), study_name="one")
+        os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+        own.ask()
+    assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == -signal.SIGKILL
+    assert study.ask().number == 1, "the worker's trial was written, and nobody waits for it"
 
 
 def test_what_is_no_journal_is_named(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_options_replace_what_they_exclude() -> None:
         ({"sizes": ("XS",)}, "either sizes"),
         ({"budgets": ("1m",)}, "either budgets"),
         ({"search_budget": "1m"}, "leave the search budget out"),
-        ({"seeds": 0}, "seeds and batch size 1 or more"),
+        ({"seeds": 0}, "seeds 1 to 10000 and batch size 1 or more"),
         ({"epochs": None, "budgets": ("5 minutes",)}, "is not a duration"),
     ],
 )
@@ -172,8 +172,8 @@ def test_bad_names_are_refused_by_the_planner() -> None:
 
 
 def test_options_of_another_version_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="the options of a study are"):
-        options_from_plain({"methods": ["aol"]})
+    with pytest.raises(InvalidInputError, match=r"study\.json has no .*sizes"):
+        options_from_plain({"methods": ["aol"]}, "study.json")
 
 
 def test_notes_are_honest_about_short_studies() -> None:

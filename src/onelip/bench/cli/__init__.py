@@ -22,6 +22,7 @@ from rich.table import Table
 
 from onelip.bench.cli.help_text import HelpText, captured, read_help, terminal_width
 from onelip.bench.cli.parse_messages import message_of
+from onelip.bench.terminal import say
 from onelip.errors import InvalidInputError, OnelipError, did_you_mean
 from onelip.version import __version__
 
@@ -67,14 +68,20 @@ def run(arguments: list[str]) -> int:
             return 0
         return _parse(arguments).run()
     except OnelipError as error:
-        print(f"onelip: {error}", file=sys.stderr)
+        say(error)
         return 2
     except KeyboardInterrupt:
-        print("onelip: interrupted", file=sys.stderr)
+        say("interrupted")
         return 130
     except BrokenPipeError:  # `onelip ... | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a path that is too long, a folder that is a file, a disk that fails
+        say(f"{error.filename or 'a file'}: {error.strerror or error}")
+        return 2
+    except MemoryError:
+        say("there is not enough memory for this")
+        return 2
 
 
 def _parse(arguments: list[str]) -> Runnable:

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from onelip.bench.report.advice import Candidate, Limits, Verdict, parse_memory, parse_ratio, rank
 from onelip.bench.report.advice_text import HOURS, decisions, explain, figures_of, name, portraits, reason
 from onelip.bench.report.candidates import measured_candidates, published_candidates
 from onelip.bench.report.read_study import read_study
 from onelip.bench.runs import dump_json
-from onelip.bench.terminal import plain_table
+from onelip.bench.terminal import Terminal, plain_table
 from onelip.errors import InvalidInputError
 
 
@@ -74,7 +72,7 @@ class AdviseOptions:
 
 def _print_overview(candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> None:
     """Which layer should I use? One table of decisions, three sentences for each method."""
-    console = Console(markup=False, highlight=False)
+    console = Terminal()
     best, *_, evidence = explain(verdicts, Limits())
     console.print(best.replace(", the most of all that fit your limits", ", the most of all"))
     console.print(f"\nWhat to use on {candidates[0].dataset}, by memory of the card and hours of training:\n")
@@ -87,7 +85,7 @@ def _print_overview(candidates: Sequence[Candidate], verdicts: Sequence[Verdict]
 
 
 def _print_advice(verdicts: Sequence[Verdict], limits: Limits) -> None:
-    console = Console(markup=False, highlight=False)
+    console = Terminal()
     for paragraph in explain(verdicts, limits):
         console.print(paragraph)
         console.print()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from rich.console import Console
 
 from onelip.bench.cli.engine_options import EngineOptions
 from onelip.bench.cli.report import write_study_report
@@ -28,6 +27,7 @@ from onelip.bench.study.options import PresetName, StudyOptions, preset
 from onelip.bench.study.planner import plan
 from onelip.bench.study.study_file import add_to_study, check_trusted, stored_options
 from onelip.bench.study.time_left import TimeLeft, short_duration
+from onelip.bench.terminal import Terminal
 from onelip.errors import InvalidInputError
 from onelip.factories import find_factory, is_factory_name, search_working_folder
 
@@ -104,7 +104,7 @@ class CompareCommand:
         if self.engine_options.engine == "simulate":
             self.engine_options.simulate(jobs)
             return 0
-        console = Console(highlight=False, markup=False)
+        console = Terminal()
         if self.dry_run:
             _print_plan(jobs, self.out, self.engine_options.workers or 1, console)
             return 0
@@ -154,9 +154,9 @@ def _title(jobs: Sequence[Job], study: Path) -> str:
     return f"comparing {count} on {', '.join(datasets)} in {study}: {len(jobs)} jobs"
 
 
-def _print_plan(jobs: Sequence[Job], study: Path, workers: int, console: Console) -> None:
+def _print_plan(jobs: Sequence[Job], study: Path, workers: int, console: Terminal) -> None:
     states = {job.name: state_of(job, study) for job in jobs}
-    with Console(stderr=True).status("predicting memory") as status:
+    with Terminal(stderr=True).status("predicting memory") as status:
         needed = 0
         for job in jobs:
             status.update(f"predicting memory: {job.label}")
@@ -173,7 +173,7 @@ def _print_plan(jobs: Sequence[Job], study: Path, workers: int, console: Console
         console.print(f"Only {available_memory() / GIB:.2f} GiB are free here: the largest jobs will fail.")
 
 
-def _print_summary(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path, console: Console) -> None:
+def _print_summary(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path, console: Terminal) -> None:
     results = result_table(jobs, study)
     if results.row_count:
         console.print(results)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 
@@ -20,7 +19,7 @@ from onelip.bench.data.dataset import Progress
 from onelip.bench.data.fetch import SOURCE_FAILED, fetch
 from onelip.bench.data.own import list_own
 from onelip.bench.runs.dataset_option import describe, read_path
-from onelip.bench.terminal import plain_table
+from onelip.bench.terminal import Terminal, plain_table, visible
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class ListDatasets:
             here = "embedded in the package" if is_embedded(name) else read_note(info) or "no"
             counts = (f"{info.train_size:,}", f"{info.test_size:,}", str(info.num_classes))
             table.add_row(name, *counts, "x".join(map(str, info.shape[1:])), here)
-        Console().print(table)
+        Terminal().print(table)
         return 0
 
 
@@ -63,8 +62,8 @@ class FetchDataset:
             dataset = fetch(entry, self.source, progress)
         counts = f"{len(dataset.train_labels):,} training and {len(dataset.test_labels):,} test images"
         print(f"{self.name}: {counts}")
-        print(f"{dataset.note}")
-        print(f"kept in {cache_file(entry.info)}")
+        print(visible(dataset.note))
+        print(f"kept in {visible(cache_file(entry.info))}")
         return 0
 
 
@@ -81,7 +80,7 @@ class AddDataset:
 
     def run(self) -> int:
         """Read it and describe it."""
-        print(describe(read_path(self.path)))
+        print(visible(describe(read_path(self.path))))
         return 0
 
 
@@ -101,9 +100,9 @@ class VerifyDatasets:
         for name in self.names or (*here, *list_own()):
             try:
                 dataset = load(name) if is_embedded(name) else load_cached(get_dataset(name))
-                print(f"{name}: good ({dataset.note})")
+                print(f"{name}: good ({visible(dataset.note)})")
             except DataError as error:
-                print(f"{name}: BAD, {error}")
+                print(f"{name}: BAD, {visible(error)}")
                 failed = True
         return 1 if failed else 0
 
@@ -127,13 +126,13 @@ class DataOptions:
 @contextmanager
 def _progress_bar() -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with ProgressBar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         stages: dict[str, int] = {}
 
         def show(stage: str, done: int, total: int | None) -> None:
             if stage.startswith(SOURCE_FAILED):
-                bar.console.print(stage, markup=False, highlight=False, soft_wrap=True)
+                bar.console.print(stage, soft_wrap=True)
                 return
             if stage not in stages:
                 stages[stage] = bar.add_task(stage, total=total)

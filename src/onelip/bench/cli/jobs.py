@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
 
 from onelip.bench.runs import dump_json
 from onelip.bench.study.attempts import read_attempts
@@ -15,6 +14,7 @@ from onelip.bench.study.job_base import state_of
 from onelip.bench.study.job_tables import state_table
 from onelip.bench.study.planner import plan
 from onelip.bench.study.study_file import stored_options
+from onelip.bench.terminal import Terminal
 from onelip.errors import InvalidInputError
 
 
@@ -49,7 +49,7 @@ class JobsCommand:
             ]
             print(dump_json(rows))
         else:
-            console = Console(highlight=False, markup=False)
+            console = Terminal()
             console.print(state_table(chosen, states, self.study))
             for job in chosen:
                 if states[job.name].reason:

@@ -17,7 +17,6 @@ from onelip.bench.measurement.peers import PEERS, peer_versions
 from onelip.bench.measurement.throughput import default_rounds
 from onelip.bench.runs import NetworkSpec, dump_json
 from onelip.bench.runs.dataset_option import DatasetOption
-from onelip.bench.runs.devices import usable_device
 from onelip.errors import InvalidInputError, did_you_mean
 from onelip.factories import find_factory, is_factory_name, search_working_folder
 from onelip.layers import list_methods
@@ -135,6 +134,8 @@ class Repetitions:
 
     def options(self) -> dict[str, Any]:
         """Device and rounds; the usual ones are None, so that their records stay the same."""
+        from onelip.bench.training.distributed import usable_device
+
         device = usable_device(self.device)
         return {"device": device, "rounds": self._rounds(device)}
 

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from onelip.bench.measurement.measurements import Outcome, Quantity
 from onelip.bench.measurement.memory_limits import GIB
 from onelip.bench.runs.durations import parse_duration
-from onelip.bench.terminal import plain_table
+from onelip.bench.terminal import Terminal, plain_table
 from onelip.protocol import REFERENCE
 
 Metrics = dict[str, Any]
@@ -34,7 +32,7 @@ _NOTES: dict[Quantity, str] = {
 
 def print_outcomes(outcomes: Sequence[Outcome], runs_dir: Path, budget: str | None = None) -> None:
     """Print all tables, and where the records are; `budget` asks for the epochs that fit in this time."""
-    console = Console(markup=False, highlight=False)
+    console = Terminal()
     quantity = outcomes[0].measurement.quantity
     epochs = () if quantity != "time" else ("epoch",) if budget is None else (f"in {budget}",)
     networks = [outcome.measurement.network for outcome in outcomes]

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from onelip.bench.measurement.complexity import COSTS, LayerShape, pretty
 from onelip.bench.measurement.layer_costs import counted_rows
 from onelip.bench.report.cost_tables import Theory, TheoryLine
-from onelip.bench.report.escaping import visible
 from onelip.bench.report.write_report import write_report
+from onelip.bench.terminal import Terminal, visible
 
 
 @dataclass(frozen=True)
@@ -39,14 +38,14 @@ class ReportOptions:
 
 def write_study_report(study: Path, out: Path | None = None, *, theory: bool = True) -> None:
     """Write the report of a folder of runs and say where it is; also the last step of `onelip compare`."""
-    with Console(stderr=True, markup=False).status("reading the records") as status:
+    with Terminal(stderr=True).status("reading the records") as status:
         built = write_report(
             study,
             out,
             theory=_counted_theory() if theory else None,  # needs the layers, which the report itself must not touch
             progress=lambda what, done, total: status.update(f"figure {done + 1} of {total}"),
         )
-    console = Console(markup=False, highlight=False, soft_wrap=True)
+    console = Terminal(soft_wrap=True)
     for sentence in built.absent:
         console.print(f"missing: {sentence}")
     if built.unreadable:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from onelip.bench.runs import (
@@ -21,7 +19,7 @@ from onelip.bench.runs import (
     read_record,
     remove_run,
 )
-from onelip.bench.terminal import plain_table
+from onelip.bench.terminal import Terminal, plain_table, say, visible
 from onelip.errors import InvalidInputError
 
 
@@ -53,7 +51,7 @@ class ListRuns:
         else:
             _print_list(runs, self.metrics, self.runs_dir)
         for problem in loaded.problems:
-            print(f"onelip: {problem}", file=sys.stderr)
+            say(problem)
         return 0
 
     def _chosen(self, run: StoredRun) -> bool:
@@ -106,10 +104,10 @@ class RemoveRuns:
         folders = list(dict.fromkeys(find_run(self.runs_dir, name) for name in self.names))
         for folder in folders:
             if not self.yes and not _confirmed(folder):
-                print("kept", folder)
+                print("kept", visible(folder))
                 return 1
             remove_run(folder)
-            print("deleted", folder)
+            print("deleted", visible(folder))
         return 0
 
 
@@ -146,7 +144,7 @@ def _print_list(runs: list[StoredRun], metrics: tuple[str, ...], runs_dir: Path)
     for run in runs:
         values = [_number(run.record.metrics.get(metric)) for metric in metrics]
         table.add_row(run.folder.name, run.status.value, *values, _duration(run.record.seconds))
-    console = Console(markup=False)  # names and reasons may hold brackets
+    console = Terminal()  # names and reasons may hold brackets
     console.print(f"{len(runs)} run{'' if len(runs) == 1 else 's'} in {runs_dir}", style="bold")
     console.print(table)
 
@@ -165,7 +163,7 @@ def _print_record(run: StoredRun) -> None:
             grid.add_row(name, " ".join(map(str, value)))
         else:
             grid.add_row(name, str(value) if value not in (None, {}) else "-")
-    Console(markup=False).print(grid)
+    Terminal().print(grid)
 
 
 def _number(value: Any) -> str:

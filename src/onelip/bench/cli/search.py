@@ -9,12 +9,11 @@ from typing import Literal
 
 import optuna
 from optuna.trial import FrozenTrial
-from rich.console import Console
 
 from onelip.bench.runs import RunSpec, dump_json
 from onelip.bench.runs.durations import parse_duration
 from onelip.bench.search.searcher import SearchConfig, best_trial, search
-from onelip.bench.terminal import plain_table
+from onelip.bench.terminal import Terminal, plain_table
 from onelip.bench.training import TrainOptions
 from onelip.factories import search_working_folder
 
@@ -96,7 +95,7 @@ def _print_table(study: optuna.Study, best: FrozenTrial | None, folder: Path) ->
         state = trial.state.name.lower() + (f": {trial.user_attrs['reason']}" if "reason" in trial.user_attrs else "")
         is_best = best is not None and trial.number == best.number
         table.add_row(str(trial.number), *numbers, value, state, style="bold" if is_best else "")
-    console = Console(markup=False, highlight=False)
+    console = Terminal()
     console.print(table)
     console.print(f"study: {folder}", soft_wrap=True)
     if best is not None:

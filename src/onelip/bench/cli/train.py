@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-
-from rich.console import Console
+from typing import Any
 
 from onelip.bench.runs import RunRecord, RunSpec, RunStatus
 from onelip.bench.runs.durations import parse_duration
-from onelip.bench.terminal import plain_table
+from onelip.bench.terminal import Terminal, plain_table, say, visible
 from onelip.bench.training import TrainOptions, train
 from onelip.bench.training.distributed import is_first_process
 from onelip.bench.training.evaluation import evaluate_run
@@ -61,26 +59,34 @@ class TrainCommand:
 
 def print_result(record: RunRecord, folder: Path) -> None:
     """Status, folder and the metrics as a small table: one row per split."""
-    console = Console(markup=False, highlight=False, soft_wrap=True)
+    console = Terminal(soft_wrap=True)
     console.print(f"{folder}: {record.status.value}" + (f": {record.reason}" if record.reason else ""))
     if record.reason:
-        print(f"onelip: the run is {record.status.value}: {record.reason}", file=sys.stderr)
+        say(f"the run is {record.status.value}: {record.reason}")
     metrics = record.metrics
     if "steps" in metrics:
-        console.print(
-            f"{metrics['steps']} steps, {metrics['epochs']:.2f} epochs, {metrics['train_seconds']:.1f} s of training"
-        )
+        epochs, seconds = _figure(metrics.get("epochs"), ".2f"), _figure(metrics.get("train_seconds"), ".1f")
+        console.print(f"{metrics['steps']} steps, {epochs} epochs, {seconds} s of training")
     table = plain_table(("%",), ("accuracy", *(f"{radius}/255" for radius in RADIUS_NUMERATORS)))
     titles = {"validation": "validation, estimate", "proven_validation": "validation, proven", "test": "test, proven"}
     for prefix, title in titles.items():
         names = ["accuracy", *(f"certified_accuracy_{radius}" for radius in RADIUS_NUMERATORS)]
         values = [metrics.get(f"{prefix}_{name}") for name in names]
         if values[0] is not None:
-            table.add_row(title, *("-" if value is None else f"{100 * value:.2f}" for value in values))
+            table.add_row(title, *(_figure(value, ".2%").removesuffix("%") for value in values))
     if table.row_count:
-        Console(markup=False).print(table)
+        Terminal().print(table)
     if "test_lipschitz_bound" in metrics:
-        console.print(f"proven bound of the Lipschitz constant: {metrics['test_lipschitz_bound']:.9g}")
+        bound = _figure(metrics["test_lipschitz_bound"], ".9g")
+        console.print(f"proven bound of the Lipschitz constant: {bound}")
+
+
+def _figure(value: Any, form: str) -> str:
+    """A metric as it is printed; records come from anywhere, so that it may be no number at all."""
+    try:
+        return "-" if value is None else format(float(value), form)
+    except (TypeError, ValueError, OverflowError):
+        return visible(value, 20)
 
 
 COMMAND = TrainCommand

@@ -18,7 +18,7 @@ from onelip.bench.data.archive import check_regular
 from onelip.bench.data.arrays import assemble, to_labels, to_pixels
 from onelip.bench.data.dataset import Dataset
 from onelip.bench.data.own import find_kept, keep, own_name
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, one_line
 
 LARGEST_ARRAY = 2**35
 """Bytes; data sets are kept in memory."""
@@ -51,7 +51,7 @@ def read_npz(path: Path, seed: int = 0) -> Dataset:
         dataset = assemble(name, parts, names, f"read from {path.resolve()}", seed)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, SyntaxError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as error:
         raise InvalidInputError(f"{path}: damaged or not a NumPy archive ({error!s:.200})") from error
     keep(dataset)
     return dataset
@@ -81,7 +81,10 @@ def _read_array(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
         if version not in ((1, 0), (2, 0)):
             raise InvalidInputError(f"{key} is of a NumPy format {version} that is not read here")
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read_header(stream)
+        try:
+            shape, fortran, dtype = read_header(stream)
+        except Exception as error:  # NumPy reads a header as Python: a damaged one can fail in any way at all
+            raise InvalidInputError(f"the header of {key} is damaged ({one_line(error):.200})") from error
         if dtype.hasobject:
             raise InvalidInputError(f"{key} holds Python objects, which are never read; save plain numbers")
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize if shape else dtype.itemsize

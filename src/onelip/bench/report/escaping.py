@@ -1,7 +1,8 @@
 """Text from records, made safe for the place where it is shown: one function for each format.
 
 A study folder travels between people. Whatever its records say is shown as text and never read as markup, as a
-formula, as TeX or as a command to the terminal. HTML is escaped by Jinja, and SVG by the XML library that writes it.
+formula, as TeX or as a command to the terminal (`onelip.bench.terminal`). HTML is escaped by Jinja, and SVG by the XML
+library that writes it.
 """
 
 from __future__ import annotations
@@ -10,23 +11,12 @@ import json
 import re
 from typing import Any
 
-LONGEST_TEXT = 300
-"""Characters of a reason or a command line that are shown."""
-
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "±": r"$\pm$", "…": r"\dots{}",
     "\u00d7": r"$\times$", "\u2212": r"$-$", "\u2013": "--", "≤": r"$\leq$", "₂": r"$_2$", "²": r"$^2$", "³": r"$^3$",
     "⁴": r"$^4$", "√": r"$\surd$", "Σ": r"$\Sigma$",
 }  # fmt: skip
-
-
-def visible(text: object, longest: int = LONGEST_TEXT) -> str:
-    """One line of printable text: control characters, terminal escapes and direction marks are written out as \\x1b."""
-    whole = str(text)
-    cut = whole if len(whole) <= longest else whole[: longest - 1] + "…"
-    spaced = " ".join(cut.split()) if any(letter in cut for letter in "\t\n\r\v\f") else cut
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in spaced)
 
 
 def latex(text: str) -> str:

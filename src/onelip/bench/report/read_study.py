@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onelip.bench.report.escaping import visible
 from onelip.bench.report.record_fields import RecordFields, UnreadableRecordError
 from onelip.bench.report.study_rows import (
     Budget,
@@ -38,6 +37,7 @@ from onelip.bench.runs import (
 )
 from onelip.bench.runs.durations import format_duration, parse_duration
 from onelip.bench.runs.specs import NetworkSpec
+from onelip.bench.terminal import visible
 from onelip.errors import InvalidInputError
 from onelip.protocol import RADIUS_NUMERATORS
 

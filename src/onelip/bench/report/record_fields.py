@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from onelip.bench.report.escaping import visible
 from onelip.bench.report.intervals import Timing
 from onelip.bench.runs.specs import NetworkSpec
+from onelip.bench.terminal import visible
 
 _LONGEST_NAME = 80
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onelip.atomic_files import replace_files
+from onelip.atomic_files import remove_temporaries, replace_files
+from onelip.bench.file_lock import RunLock
 from onelip.bench.report.advice import Candidate
 from onelip.bench.report.candidates import measured_candidates, published_candidates
 from onelip.bench.report.cost_tables import Theory, cost_tables
-from onelip.bench.report.escaping import visible
 from onelip.bench.report.figures.bars import accuracy_bars
 from onelip.bench.report.figures.cost_lines import cost_figures
 from onelip.bench.report.figures.curves import budget_figures, loss_figures, radius_figures
@@ -28,6 +28,7 @@ from onelip.bench.report.run_tables import run_tables
 from onelip.bench.report.study_rows import StudyResults
 from onelip.bench.report.table_files import TABLE_FORMATS
 from onelip.bench.report.trained_models import TrainedModel, all_settings, chosen_models
+from onelip.bench.terminal import visible
 from onelip.errors import InvalidInputError
 
 PAGE = "report.html"
@@ -103,7 +104,13 @@ def write_report(
         for figure, files in drawn
         for form in ("svg", "pdf", "png")
     }
-    replace_files({**texts, **pictures, out / PAGE: page.encode()})
+    lock = RunLock(out)  # what a killed writer has left can be told from what another one is writing
+    try:
+        for folder in (out, out / "tables", out / "figures"):
+            remove_temporaries(folder)
+        replace_files({**texts, **pictures, out / PAGE: page.encode()})
+    finally:
+        lock.release()
     unreadable = sum(row.status == "not readable" for row in results.missing_results)
     return WrittenReport(out / PAGE, tuple(texts), tuple(pictures), tuple(results.absent), unreadable)
 

@@ -5,13 +5,13 @@ A folder or file is read, kept in the cache and replaced by its name: specs, rec
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 from tyro.constructors import PrimitiveConstructorSpec
 
 from onelip.bench.data import Dataset, read_folder, read_npz
+from onelip.bench.terminal import say
 from onelip.errors import OnelipError
 from onelip.models.config import ConvNetConfig
 from onelip.protocol import DATA_SETS
@@ -30,7 +30,7 @@ def dataset_name(text: str) -> str:
         dataset = read_path(path)
     except OnelipError as error:
         raise DatasetOptionError(f"--dataset {error}") from error
-    print(f"onelip: {describe(dataset)}", file=sys.stderr)
+    say(describe(dataset))
     return dataset.name
 
 

@@ -58,11 +58,12 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, str) and value in allowed:
             return value if origin is Literal else hint(value)
         raise InvalidInputError(f"{where} is {_shown(value)}; known: {', '.join(map(str, allowed))}")
-    elif origin in (list, dict):
-        if isinstance(value, origin):
+    elif origin in (list, dict, tuple):
+        if isinstance(value, dict if origin is dict else list):  # JSON has no tuples
+            item_hint = arguments[0] if origin is tuple else arguments[-1]  # tuple[str, ...]
             items = enumerate(value) if isinstance(value, list) else value.items()
-            read = [(key, _checked(item, arguments[-1], f"{where}.{str(key)[:40]}")) for key, item in items]
-            return [item for _, item in read] if origin is list else dict(read)
+            read = [(key, _checked(item, item_hint, f"{where}.{str(key)[:40]}")) for key, item in items]
+            return dict(read) if origin is dict else origin(item for _, item in read)
         hint = origin
     elif dataclasses.is_dataclass(hint):
         return read_dataclass(hint, value, where)  # type: ignore[arg-type]

@@ -11,12 +11,35 @@ import json
 from pathlib import Path
 
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal._file import BaseJournalFileLock
 
 from onelip.atomic_files import write_atomically
+from onelip.bench.file_lock import lock_file
 from onelip.errors import InvalidInputError, one_line
 
 JOURNAL_FILE = "journal.log"
+_LOCK_FILE = ".journal-lock"
+
+
+class JournalLock(BaseJournalFileLock):
+    """One writer of a journal at a time, by a lock that the kernel drops when its process dies.
+
+    Optuna's own lock is a link that a killed process leaves behind: others wait 30 seconds for it, and for ever if the
+    path of the journal is relative.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self._lock = lock_file(journal.with_name(_LOCK_FILE))
+
+    def acquire(self) -> bool:
+        """Wait for it."""
+        self._lock.acquire()
+        return True
+
+    def release(self) -> None:
+        """Let others write."""
+        self._lock.release()
 
 
 def open_journal(folder: Path) -> JournalStorage:
@@ -27,7 +50,7 @@ def open_journal(folder: Path) -> JournalStorage:
     if path.exists():
         _repair(path)
     try:
-        return JournalStorage(JournalFileBackend(str(path)))
+        return JournalStorage(JournalFileBackend(str(path), lock_obj=JournalLock(path)))
     except Exception as error:  # every line is JSON, but not what Optuna writes
         raise InvalidInputError(
             f"{path}: not a journal of a search ({one_line(error):.200}); delete it, the trials in {folder / 'runs'} "
@@ -36,7 +59,7 @@ def open_journal(folder: Path) -> JournalStorage:
 
 
 def _repair(path: Path) -> None:
-    lock = JournalFileSymlinkLock(str(path))  # no other worker is in the middle of a line
+    lock = JournalLock(path)  # no other worker is in the middle of a line
     lock.acquire()
     try:
         content = path.read_bytes()

@@ -23,7 +23,7 @@ import optuna
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from onelip.atomic_files import WriteError
+from onelip.atomic_files import WriteError, remove_temporaries
 from onelip.bench.file_lock import LOCK_FILE, is_locked, lock_file
 from onelip.bench.runs import RunSpec, RunStatus, run_name
 from onelip.bench.search.optuna_journal import open_journal
@@ -111,6 +111,7 @@ def open_study(config: SearchConfig, studies_dir: Path) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     halving = config.pruner == "halving"
     with lock_file(folder / LOCK_FILE):  # Optuna's own check for an existing study is not atomic
+        remove_temporaries(folder)
         return optuna.create_study(
             study_name=config.name,
             storage=open_journal(folder),

@@ -13,7 +13,6 @@ import enum
 import json
 import os
 import socket
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,9 +20,11 @@ from typing import Any
 
 from onelip.atomic_files import WriteError
 from onelip.bench.file_lock import RunLock
+from onelip.bench.runs import parse_json, read_dataclass
 from onelip.bench.runs.machine import ENGINE_VARIABLE
 from onelip.bench.study.job_base import Job, JobOptions, JobStatus, job_folder
 from onelip.bench.study.job_ranks import ProcessDied, run_in_processes
+from onelip.bench.terminal import say
 from onelip.bench.training import LeftEarly
 from onelip.errors import InvalidInputError, OnelipError, one_line
 
@@ -69,10 +70,10 @@ def attempt(job: Job, study: Path, options: JobOptions) -> ExitCode:
     try:
         lock = RunLock(folder)
     except InvalidInputError as error:  # another process was quicker
-        print(f"onelip: {error}", file=sys.stderr)
+        say(error)
         return ExitCode.BUSY
     except WriteError as error:
-        print(f"onelip: {error}", file=sys.stderr)
+        say(error)
         return ExitCode.UNWRITTEN
     try:
         if job.recorded(study).status is JobStatus.DONE:
@@ -82,7 +83,7 @@ def attempt(job: Job, study: Path, options: JobOptions) -> ExitCode:
         _note(folder, {"ended_at": _now(), "outcome": code.name.lower()})
         return code
     except OSError as error:  # of the notes
-        print(f"onelip: cannot write in {folder}: {error.strerror}", file=sys.stderr)
+        say(f"cannot write in {folder}: {error.strerror}")
         return ExitCode.UNWRITTEN
     finally:
         lock.release()
@@ -97,16 +98,16 @@ def _run(job: Job, study: Path, options: JobOptions) -> ExitCode:
     except LeftEarly:
         return ExitCode.LEFT
     except (WriteError, ProcessDied) as error:
-        print(f"onelip: {error}", file=sys.stderr)
+        say(error)
         return ExitCode.UNWRITTEN if isinstance(error, WriteError) else ExitCode.DIED
     except Exception as error:  # whatever it is, it ends this job only, and its reason is told
         reason = str(error) if isinstance(error, OnelipError) else one_line(error)
-        print(f"onelip: {reason}", file=sys.stderr)
+        say(reason)
         return ExitCode.FAILED
     state = job.recorded(study)
     if state.status is JobStatus.DONE:
         return ExitCode.DONE
-    print(f"onelip: {state.reason or 'it ended without a result'}", file=sys.stderr)
+    say(state.reason or "it ended without a result")
     return ExitCode.FAILED
 
 
@@ -114,18 +115,19 @@ def read_attempts(job: Job, study: Path) -> list[Attempt]:
     """All attempts at a job so far, the oldest first."""
     found: list[Attempt] = []
     try:
-        lines = (job_folder(job, study) / _ATTEMPTS_FILE).read_text(encoding="utf-8").splitlines()
+        lines = (job_folder(job, study) / _ATTEMPTS_FILE).read_bytes().splitlines()
     except OSError:
         return []
     for line in lines:
         try:
-            values = json.loads(line)
-        except ValueError:  # cut short by a kill
+            values = parse_json(line.decode())
+            if "ended_at" not in values:
+                found.append(read_dataclass(Attempt, {"outcome": None, **values}, _ATTEMPTS_FILE))
+            elif found:
+                known = found[-1].__dict__ | {"outcome": values.get("outcome")}
+                found[-1] = read_dataclass(Attempt, known, _ATTEMPTS_FILE)
+        except (ValueError, TypeError):  # cut short by a kill, or written by somebody else
             continue
-        if "outcome" not in values:
-            found.append(Attempt(**values))
-        elif found:
-            found[-1] = Attempt(**{**found[-1].__dict__, "outcome": values["outcome"]})
     return found
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from onelip.bench.study.job_base import Job, JobState, JobStatus
 from onelip.bench.study.time_left import TimeLeft, short_duration
+from onelip.bench.terminal import Terminal
 
 _KINDS = {"measure": "measured", "trial": "tried", "search": "chosen", "train": "trained"}
 _FAILURES_SHOWN = 5
@@ -23,7 +24,7 @@ class LiveView:
 
     def __init__(self, progress: TimeLeft, title: str, console: Console | None = None) -> None:
         self.progress, self.title = progress, title
-        self.console = console or Console(stderr=True, highlight=False, markup=False)
+        self.console = console or Terminal(stderr=True)
         self._jobs = {job.name: job for job in self.progress.jobs}
         self._live = Live(
             console=self.console,

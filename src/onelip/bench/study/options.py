@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from onelip.bench.runs import read_dataclass
 from onelip.bench.runs.durations import format_duration, parse_duration
 from onelip.bench.runs.recipes import RecipeName
 from onelip.errors import InvalidInputError
@@ -16,6 +17,8 @@ MeasureEffort = Literal["full", "short", "none"]
 
 MAIN_METHODS = ("aol", "bcop", "cayley", "cpl", "lot", "sll", "soc", "standard")
 """The seven methods of the paper's comparison, and the plain network as their baseline."""
+_MOST_JOBS = 10_000
+"""Each is a job; a plan of more is a slip of the keyboard, or a file that is meant to exhaust the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +78,9 @@ class StudyOptions:
             parse_duration(self.search_budget)
         if any(kernel < 1 or kernel % 2 == 0 for kernel in self.kernel_sizes):
             raise InvalidInputError(f"kernel sizes must be odd, got {', '.join(map(str, self.kernel_sizes))}")
-        if self.search_runs < 0 or self.seeds < 1 or self.batch_size < 1:
+        if not (0 <= self.search_runs <= _MOST_JOBS and 1 <= self.seeds <= _MOST_JOBS and self.batch_size >= 1):
             raise InvalidInputError(
-                "search runs must be 0 or more, seeds and batch size 1 or more, "
+                f"search runs must be 0 to {_MOST_JOBS}, seeds 1 to {_MOST_JOBS} and batch size 1 or more, "
                 f"got {self.search_runs}, {self.seeds} and {self.batch_size}"
             )
 
@@ -127,13 +130,9 @@ def preset(name: PresetName) -> StudyOptions:
     return StudyOptions(**_PRESETS[name])
 
 
-def options_from_plain(values: dict[str, Any]) -> StudyOptions:
-    """The options that were stored as JSON; `InvalidInputError` if they are those of another version."""
-    names = {field.name for field in dataclasses.fields(StudyOptions)}
-    if set(values) != names:
-        raise InvalidInputError(f"the options of a study are {', '.join(sorted(names))}, not {', '.join(values)}")
-    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return StudyOptions(**plain)
+def options_from_plain(values: object, where: str) -> StudyOptions:
+    """The options that were stored as JSON; `where` names their place in messages."""
+    return read_dataclass(StudyOptions, values, where)
 
 
 _PRESETS: dict[PresetName, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from onelip.atomic_files import write_atomically
+from onelip.atomic_files import remove_temporaries, write_atomically
 from onelip.bench.file_lock import RunLock
 from onelip.bench.runs import STUDY_FILE, dump_json, parse_json
 from onelip.bench.study.job_base import Job
@@ -27,8 +27,7 @@ VERSION = 3
 
 def stored_options(study: Path) -> list[StudyOptions]:
     """The options of all sessions so far, each once; empty if the folder is not a study."""
-    content = _read(study)
-    return [options_from_plain(values) for values in content.get("options", [])]
+    return _options(study, _read(study).get("options", []))
 
 
 def check_trusted(models: Iterable[str], trusted: Sequence[str]) -> None:
@@ -45,6 +44,7 @@ def add_to_study(study: Path, options: Sequence[StudyOptions], jobs: Sequence[Jo
     """Write the plan, or add to the one that is there; several processes may do so at once."""
     lock = RunLock(study)
     try:
+        remove_temporaries(study)
         content = _read(study)
         known = content.get("options", [])
         plain = [parse_json(dump_json(asdict(one))) for one in options]
@@ -52,7 +52,7 @@ def add_to_study(study: Path, options: Sequence[StudyOptions], jobs: Sequence[Jo
         planned |= {job.name: _entry(job) for job in jobs}
         session = {"command": list(sys.argv), "started_at": datetime.now(UTC).isoformat(timespec="seconds")}
         merged = [*known, *(one for one in plain if one not in known)]
-        notes = [note for values in merged for note in options_from_plain(values).notes()]
+        notes = [note for one in _options(study, merged) for note in one.notes()]
         new = {
             "format": FORMAT,
             "version": VERSION,
@@ -65,6 +65,10 @@ def add_to_study(study: Path, options: Sequence[StudyOptions], jobs: Sequence[Jo
         write_atomically(study / STUDY_FILE, (dump_json(new) + "\n").encode())
     finally:
         lock.release()
+
+
+def _options(study: Path, stored: list[Any]) -> list[StudyOptions]:
+    return [options_from_plain(values, f"{study / STUDY_FILE}: options[{k}]") for k, values in enumerate(stored)]
 
 
 def _entry(job: Job) -> dict[str, Any]:
@@ -82,4 +86,10 @@ def _read(study: Path) -> dict[str, Any]:
         raise InvalidInputError(f"{path}: cannot be read ({error}); move it away to plan the study anew") from error
     if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):
         raise InvalidInputError(f"{path}: is not a plan of this version of onelip; use another folder")
+    for name in ("options", "sessions", "jobs"):
+        items = content.get(name)
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise InvalidInputError(f"{path}: {name} is not a list of objects; move it away to plan the study anew")
+    if not all(isinstance(job.get("name"), str) for job in content["jobs"]):
+        raise InvalidInputError(f"{path}: a job has no name; move it away to plan the study anew")
     return content

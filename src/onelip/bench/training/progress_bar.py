@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from onelip.bench.terminal import Terminal
 
 _HEADER = f"{'epoch':>7} {'train loss':>10} {'loss':>8} {'acc %':>6} {'cert@36 %':>9} {'img/s':>7} {'seconds':>8}"
 
@@ -17,7 +18,7 @@ class ProgressDisplay:
 
     def __init__(self, title: str, *, enabled: bool) -> None:
         self._enabled = enabled
-        self._console = Console(stderr=True, highlight=False, markup=False)
+        self._console = Terminal(stderr=True)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
