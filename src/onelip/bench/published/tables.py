@@ -131,6 +131,12 @@ def published_state_of_the_art() -> tuple[PublishedModel, ...]:
     return _read("sota_cifar10.csv", PublishedModel)
 
 
+@functools.cache
+def published_later() -> tuple[PublishedModel, ...]:
+    """CIFAR-10 results after the paper, as their public repositories state them."""
+    return _read("later_cifar10.csv", PublishedModel)
+
+
 def published_ranking(
     rows: Iterable[PublishedResult], value: Callable[[PublishedResult], float] | None = None
 ) -> list[MethodScore]:

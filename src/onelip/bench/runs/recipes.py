@@ -26,7 +26,7 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {
     "paper": Recipe("sgd", 256, 0.25),
     "short": Recipe("adam", 64, 2.0),
-    "fast": Recipe("adam", 256, 2.0, "bfloat16", "shift-flip"),
+    "fast": Recipe("adam", 256, 0.5, "bfloat16", "shift-flip"),
 }
 """paper: for hours. short: for seconds to minutes, a few hundred steps. fast: the most within minutes, with fastnet."""
 

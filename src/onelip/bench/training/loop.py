@@ -126,8 +126,12 @@ class _Training:
         checkpoint = load_checkpoint(folder)
         meta: dict[str, Any] = {} if checkpoint is None else checkpoint.meta
         self.clock = TrainingClock(
-            meta.get("train_seconds", 0.0), synchronise=_synchroniser(ranks.device), agree=ranks.from_first
+            meta.get("train_seconds", 0.0),
+            synchronise=_synchroniser(ranks.device),
+            agree=ranks.from_first,
+            **({"now": time.process_time} if config.clock == "cores" else {}),
         )
+        self.cores = TrainingClock(meta.get("core_seconds", 0.0), now=time.process_time)
         self.plan = self._new_plan()
         # Where the last entry of the log was made: step, and training time for the throughput since.
         self.validated: tuple[int, float] = tuple(meta.get("validated", (0, 0.0)))
@@ -177,7 +181,7 @@ class _Training:
                 self._validate()
             if self.plan.finished:
                 return
-            with self.clock.running():
+            with self.clock.running(), self.cores.running():
                 self._train_epoch()
 
     def _train_epoch(self) -> None:
@@ -190,7 +194,7 @@ class _Training:
                 self.trainer.check_finite()
             self.progress.step(self.plan.fraction, lr)
             if self.run is not None and time.monotonic() - self.saved >= self.options.checkpoint_seconds:
-                with self.clock.paused():
+                with self.clock.paused(), self.cores.paused():
                     self._save()
             if self.plan.finished:
                 return
@@ -212,6 +216,7 @@ class _Training:
         metrics = {
             "train_loss": train_loss,
             "train_seconds": seconds,
+            "core_seconds": self.cores.own_seconds(),
             "images_per_second": steps * self.config.settings.batch_size / max(seconds - before, 1e-9),
             **({} if scores is None else scores.metrics("validation")),
         }
@@ -229,6 +234,7 @@ class _Training:
         meta = {
             "plan": self.plan.state_dict(),
             "train_seconds": self.clock.own_seconds(),
+            "core_seconds": self.cores.own_seconds(),
             "validated": list(self.validated),
         }
         self.run.save_checkpoint(self.trainer.state(), meta)
