@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 from synthetic_study import (
     finish,
@@ -65,6 +66,7 @@ def browser() -> Iterator[Browser]:
 
 def open_page(browser: Browser, address: str, **options: Any) -> Opened:
     page = browser.new_context(**options).new_page()
+    page.set_default_timeout(0)  # a loaded machine may take as long as it likes
     opened = Opened(page, [], [])
     page.on("console", lambda message: opened.messages.append(message.text))
     page.on("pageerror", lambda error: opened.messages.append(str(error)))
@@ -337,3 +339,12 @@ def test_hostile_text_is_shown_and_executes_nothing(browser: Browser, tmp_path: 
     text = page.locator("main").text_content() or ""
     for nasty in NASTY[:11]:
         assert nasty.strip() in text, nasty
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_axe_finds_no_barrier(browser: Browser, width: int, scheme: str) -> None:
+    """Contrast, labels, headings and tables by the rules of axe-core, on a desktop and on a phone."""
+    view = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "bypass_csp": True}  # for axe's script
+    page = open_page(browser, written_report()[1].page.as_uri(), **view).page
+    found = Axe().run(page).response["violations"]
+    assert [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in found] == []
