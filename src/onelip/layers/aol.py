@@ -35,6 +35,7 @@ MOST_STEPS = 6
 class AOLConv2d(KernelConv2d):
     """Convolution with a kernel rescaled per input channel; `steps` more than 1 is spectral rescaling."""
 
+    zero_channels_stay_zero = True
     initialisations = PUBLISHED_INITIALISATIONS
 
     keeps_directions = True

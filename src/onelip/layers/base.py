@@ -19,6 +19,7 @@ from onelip.errors import InvalidInputError
 from onelip.layers.bounded import BoundedModule
 from onelip.layers.snapshot import Snapshot
 from onelip.layers.transformed import Transformed
+from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
 from onelip.linalg.tensor_modes import may_keep_tensors, ordinary_tensors
 
@@ -39,7 +40,14 @@ class LipschitzLayer(BoundedModule):
     """Whether the transformed parameters depend on the height and width of the input."""
 
     evaluates_in_float64: bool = True
-    """Whether evaluation transforms in float64. A method may decline where float32 is as good and much cheaper."""
+    """Whether evaluation transforms in float64. A method may decline on CPUs where float32 is as good and cheaper."""
+
+    transforms_parameters: bool = True
+    """Whether there is anything to compute before the parameters are applied; not so in the baseline."""
+
+    zero_channels_stay_zero: bool = False
+    """Whether a square layer with channels of zeros appended to its parameters is transformed to the same, with
+    zeros (or, in diagonals, anything finite) appended: layers of different widths are then one batch on accelerators."""
 
     lipschitz: float = 1.0
     """The constant that is guaranteed: with `lipschitz=g` the layer is x -> f(g x) for the 1-Lipschitz f."""
@@ -107,12 +115,15 @@ class LipschitzLayer(BoundedModule):
         """`transform` of the tensors given in place of the layer's own, all of which may have a leading dimension."""
         reference = next(iter(tensors.values()))
         with _no_autocast(reference.device):
-            double = self.evaluates_in_float64 and not self.training
+            double = not self.training and (self.evaluates_in_float64 or not suits_cpu(reference.device))
             wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
             transformed = self.transform_tensors(wide, size)
             transformed = self.choose_form(transformed, size) if cheapest_form else transformed
             transformed = transformed if self.lipschitz == 1 else transformed.scaled(self.lipschitz)
         return transformed.map(lambda tensor: tensor.to(reference.dtype))
+
+    def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Transformed]) -> None:
+        """Keep what the transformations of layers like this one leave behind for the next step of training."""
 
     def hand_over(self, size: Size | None, transformed: Transformed) -> None:
         """Use these transformed parameters in the next forward pass in training (see `onelip.layers.stacking`)."""
@@ -130,7 +141,11 @@ class LipschitzLayer(BoundedModule):
         key = self.core_size(input_size)
         if self.training:
             handed_over, self._handed_over = self._handed_over, None
-            return handed_over[1] if handed_over is not None and handed_over[0] == key else self.transform(input_size)
+            if handed_over is not None and handed_over[0] == key:
+                return handed_over[1]
+            transformed = self.transform(input_size)
+            self.keep_states([self], [transformed])
+            return transformed
         kept, snapshot = self._cache.get(key), self._cached_for
         if torch.compiler.is_compiling():
             # A compiled program fixes what it finds. An exporter runs this code, so that it can look.
@@ -198,9 +213,15 @@ class LipschitzLayer(BoundedModule):
 
 def transform_layers(layers: Sequence[LipschitzLayer], size: Size | None) -> list[Transformed]:
     """The parameter transformations of equal layers for one core size, as one batch."""
+    transformed = layers[0].transform_given(stacked_tensors(layers), size).unstacked()
+    layers[0].keep_states(layers, transformed)
+    return transformed
+
+
+def stacked_tensors(layers: Sequence[LipschitzLayer]) -> dict[str, Tensor]:
+    """The tensors to transform of equal layers, with these as first dimension."""
     tensors = [layer.tensors_to_transform() for layer in layers]
-    stacked = {name: torch.stack([each[name] for each in tensors]) for name in tensors[0]}
-    return layers[0].transform_given(stacked, size).unstacked()
+    return {name: torch.stack([each[name] for each in tensors]) for name in tensors[0]}
 
 
 def _no_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:

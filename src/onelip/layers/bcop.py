@@ -47,20 +47,27 @@ def projection_kernel(factors: Tensor, sides: Size) -> Tensor:
 def behind_projections(kernel: Tensor, factors: Tensor, sides: Size) -> Tensor:
     """A kernel (..., h, w, out, c) times the projections of a kh x kw kernel: (..., h + kh - 1, w + kw - 1, out, c).
 
-    One product per factor: X (I - P) = X - X P.
+    One product per factor: with zeros at both ends of the growing axis, tap j of the product is
+    X[j] P + X[j - 1] (I - P) = X[j - 1] + (X[j] - X[j - 1]) P.
     """
-    projections = factors @ factors.mT
+    *lead, count, channels, rank = factors.shape
+    flat = factors.reshape(-1, channels, rank)
+    projections = torch.bmm(flat, flat.mT).reshape(-1, count, channels, channels)
+    kernel = kernel.reshape(len(projections), *kernel.shape[-4:])
     for index, axis in enumerate(axes_of_factors(sides)):
-        first = kernel @ projections[..., index, None, None, :, :]
-        grow = (0, 0, 0, 0, 0, 0, 0, 1) if axis == 0 else (0, 0, 0, 0, 0, 1)
-        shift = (0, 0, 0, 0, 0, 0, 1, 0) if axis == 0 else (0, 0, 0, 0, 1, 0)
-        kernel = F.pad(first, grow) + F.pad(kernel - first, shift)
-    return kernel
+        ends = (0, 0, 0, 0, 0, 0, 1, 1) if axis == 0 else (0, 0, 0, 0, 1, 1)
+        padded = F.pad(kernel, ends)
+        length = padded.shape[axis + 1] - 1
+        before, here = padded.narrow(axis + 1, 0, length), padded.narrow(axis + 1, 1, length)
+        steps = (here - before).flatten(1, 3)
+        kernel = torch.baddbmm(before.flatten(1, 3), steps, projections[:, index]).view(before.shape)
+    return kernel.reshape(*lead, *kernel.shape[1:])
 
 
 class BCOPConv2d(KernelConv2d):
     """Convolution with a kernel built from one orthogonal matrix and 2 (k - 1) half-rank projections."""
 
+    zero_channels_stay_zero = True
     initialisations = PUBLISHED_INITIALISATIONS
 
     orthonormal = staticmethod(polar_factor)

@@ -30,6 +30,7 @@ def orthogonalise(matrix: Tensor) -> Tensor:
 class BjorckConv2d(KernelConv2d):
     """Convolution with an orthogonalised unrolled kernel, divided by a bound of its norm."""
 
+    zero_channels_stay_zero = True
     keeps_directions = True
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from onelip.errors import InvalidInputError
 from onelip.layers.block_reflection import BlockReflection
 from onelip.layers.convolution import PaddingMode
+from onelip.layers.fft_products import trains_by_fft
 from onelip.layers.frequency_conv import FrequencyConv2d, torus_size
 from onelip.layers.fused import frozen_linear
 from onelip.layers.info import Complexity, MethodInfo
@@ -130,6 +131,8 @@ class BROConv2d(_Reflector, FrequencyConv2d):
         if size is None:
             return BlockReflection(Kernel(factor_of(kernel[..., 0, 0])[..., None, None], self.padding_mode))
         torus = torus_size(size, self.core_kernel, self.padding_mode)
+        if trains_by_fft(self.training, kernel.device):
+            return super().transform_tensors(tensors, size)
         return BlockReflection(frequencies(pack(tuple(map(factor_of, torus_blocks(kernel, torus)))), torus, size))
 
     def extra_repr(self) -> str:

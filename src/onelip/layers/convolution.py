@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from onelip.linalg.constants import keep_constant
+from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
 from onelip.linalg.tensor_modes import is_traced
 
@@ -51,7 +53,7 @@ def residual_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding
 
 def channels_innermost(x: Tensor) -> Tensor:
     """The image as CPUs want it; on other devices as it is."""
-    return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
+    return x.contiguous(memory_format=torch.channels_last) if suits_cpu(x.device) else x
 
 
 def circular_pad(x: Tensor, pad: Size) -> Tensor:
@@ -73,11 +75,15 @@ def circular_pad(x: Tensor, pad: Size) -> Tensor:
 
 
 def _pad_by_index(x: Tensor, pad: Size) -> Tensor:
-    """The same pixel by pixel, in either layout and for every size."""
+    """The same pixel by pixel, in either layout and for every size: one kernel on accelerators."""
     height, width = x.shape[-2:]
-    rows = torch.arange(-pad[0], height + pad[0], device=x.device).remainder_(height)
-    columns = torch.arange(-pad[1], width + pad[1], device=x.device).remainder_(width)
-    places = (rows[:, None] * width + columns).flatten()
+
+    def make(device: torch.device) -> Tensor:
+        rows = torch.arange(-pad[0], height + pad[0], device=device) % height
+        columns = torch.arange(-pad[1], width + pad[1], device=device) % width
+        return (rows[:, None] * width + columns).flatten()
+
+    places = keep_constant(("padding", (height, width), pad), x.device, make)
     padded = height + 2 * pad[0], width + 2 * pad[1]
     if x.stride(1) == 1:
         return x.permute(0, 2, 3, 1).flatten(1, 2).index_select(1, places).unflatten(1, padded).permute(0, 3, 1, 2)
@@ -113,6 +119,19 @@ def _convolve_padded(padded: Tensor, kernel: Tensor, bias: Tensor | None, paddin
     return F.conv2d(padded, kernel, bias, padding=_zeros(kernel, padding_mode))
 
 
+def _convolve_adjoint(x: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
+    """The transposed convolution W^T x.
+
+    On CPUs a convolution with the adjoint kernel. Convolution libraries of accelerators transpose without a copy of
+    it: what goes to the padding of a circle is cut off again, since the other end of the padded image brings it too.
+    """
+    if suits_cpu(x.device):
+        return _convolve(x, adjoint_kernel(kernel), None, padding_mode)
+    padded, (high, wide) = _padded(x, kernel, padding_mode), _reach(kernel)
+    cut = (high, wide) if padding_mode == "zeros" else (2 * high, 2 * wide)
+    return F.conv_transpose2d(padded, kernel, padding=cut)
+
+
 def _kernel_gradient(padded: Tensor, gradient: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
     """Gradient of <gradient, K * x> with respect to the kernel K, for the `_padded` x."""
     zeros = list(_zeros(kernel, padding_mode))
@@ -133,7 +152,7 @@ class _SameConvolution(torch.autograd.Function):
         g = channels_innermost(gradients[0])
         to_input, to_kernel, to_bias, _ = ctx.needs_input_grad
         return (
-            _convolve(g, adjoint_kernel(kernel), None, mode) if to_input else None,
+            _convolve_adjoint(g, kernel, mode) if to_input else None,
             _kernel_gradient(_padded(x, kernel, mode), g, kernel, mode) if to_kernel else None,
             g.sum((0, 2, 3)) if to_bias else None,
             None,
@@ -152,7 +171,7 @@ class _ResidualConvolution(torch.autograd.Function):
         hidden = _convolve(x, kernel, bias, padding_mode).relu_()
         ctx.save_for_backward(x, kernel, bias, hidden)
         ctx.padding_mode = padding_mode
-        branch = _convolve(hidden, adjoint_kernel(kernel), None, padding_mode)
+        branch = _convolve_adjoint(hidden, kernel, padding_mode)
         return torch.sub(x, branch, out=branch)
 
     @staticmethod
@@ -169,7 +188,7 @@ class _ResidualConvolution(torch.autograd.Function):
             there = _kernel_gradient(_padded(x, kernel, mode), inner, kernel, mode)
             kernel_gradient = -(there + _kernel_gradient(padded, hidden, kernel, mode))
         return (
-            g - _convolve(inner, adjoint_kernel(kernel), None, mode) if to_input else None,
+            g - _convolve_adjoint(inner, kernel, mode) if to_input else None,
             kernel_gradient,
             -inner.sum((0, 2, 3)) if to_bias else None,
             None,

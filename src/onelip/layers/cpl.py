@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from onelip.layers.base import LipschitzLayer
+from onelip.layers.fft_products import half_spectrum
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, start_residual
 from onelip.layers.residual import Residual, ResidualConv2d, ResidualLinear
 from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.transformed import Kernel, Matrix, Transformed
+from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size, frequency_matrix_at, half_width, kernel_to_frequency
-from onelip.linalg.spectral import conv_norm_bound, gram_norm_bound, power_iteration
+from onelip.linalg.spectral import conv_norm_bound, gram_norm_bound, one_batch, power_iteration
 
 GRID = 16
 """Power vectors are kept for the frequencies of a 16 x 16 torus; those of 1, 2, 4 and 8 are among them."""
@@ -33,6 +36,9 @@ WARM_UP = 5
 """Power iterations when weights are drawn, so that the first training step starts from a fair estimate."""
 
 GRAM_ITERATIONS = 7
+
+SMALL = 1e-15
+"""Share of the last power vector in the next one, for those that the kernel maps to zero."""
 
 
 class _PowerVectors(ParametrisedLayer):
@@ -70,14 +76,22 @@ class _PowerVectors(ParametrisedLayer):
             with torch.no_grad():
                 self.power_vectors.copy_(self.iterate(self.tensors_to_transform(), self.grid, WARM_UP)[1])
 
-    def transformed(self, input_size: Size | None = None) -> Transformed:
-        """As in every layer; in training the power vectors move on."""
-        transformed = super().transformed(input_size)
-        vectors = transformed.tensors().get("power_vectors")
-        if vectors is not None:
+    def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Transformed]) -> None:
+        """The power vectors move on, those of all layers in one go."""
+        moved = [operator.tensors().get("power_vectors") for operator in transformed]
+        kept = [layer.get_buffer("power_vectors") for layer in layers]
+        pairs = [(here, there) for here, there in zip(kept, moved, strict=True) if there is not None]
+        if pairs:
             with torch.no_grad():
-                self.power_vectors.copy_(vectors)
-        return transformed
+                torch._foreach_copy_([_places(here, there) for here, there in pairs], [there for _, there in pairs])
+
+
+def _places(kept: Tensor, moved: Tensor) -> Tensor:
+    """The kept vectors of the frequencies that have moved: those of a smaller torus are among those of the grid."""
+    if kept.shape == moved.shape:
+        return kept
+    rows, columns = kept.shape[-3] // moved.shape[-3], (kept.shape[-2] - 1) // max(1, moved.shape[-2] - 1)
+    return kept[..., ::rows, ::columns, :][..., : moved.shape[-2], :]
 
 
 @dataclass(frozen=True)
@@ -91,7 +105,7 @@ def root_of(norm: Tensor) -> Tensor:
     """sqrt(2) / norm; a weight of norm zero has no residual branch."""
     limits = torch.finfo(norm.dtype)
     usable = (norm > limits.tiny) & (norm < limits.max)
-    return torch.where(usable, math.sqrt(2) / torch.where(usable, norm, 1), 0)
+    return math.sqrt(2) / norm.masked_fill(~usable, math.inf)
 
 
 class CPLConv2d(_PowerVectors, ResidualConv2d):
@@ -127,9 +141,30 @@ class CPLConv2d(_PowerVectors, ResidualConv2d):
             return Residual(*self._normalised(kernel, norm))
         divides = self.grid[0] % size[0] == 0 and self.grid[1] % size[1] == 0
         torus = size if divides else self.grid
+        if not suits_cpu(kernel.device):
+            norm, vectors = self._estimate_everywhere(tensors, torus)
+            return EstimatedResidual(*self._normalised(kernel, norm), vectors)
         with torch.no_grad():
             sigma, vectors = self.iterate(tensors, torus, 1)
         return EstimatedResidual(*self._normalised(kernel, self._estimate(kernel, sigma, vectors, torus)), vectors)
+
+    def _estimate_everywhere(self, tensors: Mapping[str, Tensor], torus: Size) -> tuple[Tensor, Tensor]:
+        """One power iteration at every frequency, and the largest ||K^(f) v_f|| of them, differentiable in the kernel.
+
+        For accelerators, which do all frequencies at once faster than they find the largest. A vector that K maps to
+        zero stays where it is.
+        """
+        vectors = tensors["power_vectors"]
+        here = vectors[..., :: self.grid[0] // torus[0], :: self.grid[1] // torus[1], :]
+        matrices = half_spectrum(tensors["weight"], torus)
+        v = torch.complex(*here.unbind(-4)).flatten(-3, -2).unsqueeze(-1)  # (..., f, in, 1)
+        lead, (a, v) = matrices.shape[:-2], (one_batch(matrices), one_batch(v))
+        with torch.no_grad():
+            moved = torch.baddbmm(v, a.mH, torch.bmm(a, v), beta=SMALL)
+            v = moved / torch.linalg.vector_norm(torch.view_as_real(moved), dim=(-3, -2, -1), keepdim=True)[..., 0]
+        sigma = torch.linalg.vector_norm(torch.view_as_real(torch.bmm(a, v)), dim=(-3, -2, -1))
+        parts = torch.view_as_real(v).reshape(*lead[:-1], torus[0], -1, v.shape[-2], 2)
+        return sigma.reshape(lead).amax(-1), parts.movedim(-1, -4)
 
     def _normalised(self, kernel: Tensor, norm: Tensor) -> tuple[Kernel, Tensor]:
         root = root_of(norm)[..., None]

@@ -13,9 +13,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from onelip.layers.fft_products import FourierProduct, half_spectrum, parts_of, trains_by_fft
 from onelip.layers.fused import frozen_conv
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.transformed import Kernel, Transformed, frequencies
+from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size, half_width, is_whole, pack, real_frequencies, torus_blocks
 
 WHOLE_SHARE, FREQUENCY_SHARE = 0.7, 0.4
@@ -41,6 +43,8 @@ class CheapestFormConv2d(LipschitzConv2d):
     def acts_on_frequencies(self, size: Size) -> bool:
         """Whether the frequency domain is cheaper by so much that it is so in time as well."""
         if self.padding_mode != "circular" or self.core_kernel == (1, 1) or self.groups > 1:
+            return False
+        if not suits_cpu(self.weight.device):  # convolution libraries of accelerators are fast at k x k taps
             return False
         channels = self.core_in, self.core_out
         share = WHOLE_SHARE if is_whole(size) else FREQUENCY_SHARE
@@ -98,6 +102,8 @@ class FrequencyConv2d(LipschitzConv2d):
         if size is None:
             return Kernel(self.constrain(kernel[..., 0, 0])[..., None, None], self.padding_mode)
         torus = torus_size(size, self.core_kernel, self.padding_mode)
+        if trains_by_fft(self.training, kernel.device):
+            return FourierProduct(parts_of(self.constrain(half_spectrum(kernel, torus))), torus, size)
         return frequencies(pack(tuple(map(self.constrain, torus_blocks(kernel, torus)))), torus, size)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:

@@ -70,9 +70,9 @@ class HalveAndUnshuffle(BoundedModule):
         place = {"m": 1, "i": 2, "y": 4, "x": 6}
         order = [place[index] for index in _NEXT_ORDER[self.next_group_size]]
         if x.stride(1) == 1:
-            pixels = parts.permute(0, 3, 5, *order).reshape(batch, height // 2, width // 2, 2 * channels)
+            pixels = parts.permute(0, 3, 5, *order).contiguous().view(batch, height // 2, width // 2, 2 * channels)
             return pixels.permute(0, 3, 1, 2)
-        return parts.permute(0, *order, 3, 5).reshape(batch, 2 * channels, height // 2, width // 2)
+        return parts.permute(0, *order, 3, 5).contiguous().view(batch, 2 * channels, height // 2, width // 2)
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
         """Entries are dropped and moved: constant 1, and nothing is rounded."""

@@ -9,19 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.layers.transformed import Kernel, Matrix
+from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
-from onelip.linalg.polar import polar_factor
+from onelip.linalg.polar import Iteration, polar_factor
 from onelip.linalg.rescaling import rescaled_isometry
+
+
+def iteration_on(device: torch.device) -> Iteration | None:
+    """Newton's on CPUs; accelerators have an iteration of fewer and larger products to the same matrix."""
+    return "newton" if suits_cpu(device) else None
 
 
 class ONIConv2d(KernelConv2d):
     """Convolution with an orthogonalised unrolled kernel, divided by a bound of its norm."""
 
+    zero_channels_stay_zero = True
     keeps_directions = True
     # The final cubic steps land on norm 1 to rounding in float32 already; in float64 there are twice as many steps.
     evaluates_in_float64 = False
@@ -29,7 +37,7 @@ class ONIConv2d(KernelConv2d):
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """Orthogonalise the out x (in k k) matrix, rescale the kernel."""
         kernel = tensors["weight"]
-        rows = polar_factor(kernel.flatten(-3), iteration="newton")
+        rows = polar_factor(kernel.flatten(-3), iteration=iteration_on(kernel.device))
         return Kernel(rescaled_isometry(rows.reshape(kernel.shape)), self.padding_mode)
 
 
@@ -41,7 +49,8 @@ class ONILinear(MatrixLinear):
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Orthogonalise."""
-        return Matrix(polar_factor(tensors["weight"], iteration="newton"))
+        matrix = tensors["weight"]
+        return Matrix(polar_factor(matrix, iteration=iteration_on(matrix.device)))
 
 
 METHOD = MethodInfo(

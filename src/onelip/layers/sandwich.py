@@ -26,7 +26,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from onelip.errors import InvalidInputError
 from onelip.layers.convolution import same_convolution
+from onelip.layers.fft_products import fourier_product, half_spectrum, parts_of, trains_by_fft
 from onelip.layers.frequency_conv import torus_size
 from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.initialisation import centre_tap, initialise
@@ -167,6 +169,27 @@ class SandwichFrequencies(Transformed):
         return replace(compose(there, back), lipschitz=lipschitz, hidden=measured)
 
 
+@dataclass(frozen=True)
+class SandwichFFT(Transformed):
+    """The same in training on accelerators, by the parts of complex matrices (f, in, out)."""
+
+    outer: Tensor
+    inner: Tensor
+    torus: Size
+    image: Size
+
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Two products at every frequency, the activation on the torus between them."""
+        check_size(x, self.image)
+        hidden = fourier_product(embedded(x, self.torus), self.inner)
+        hidden = F.relu(hidden if bias is None else hidden + bias[:, None, None])
+        return fourier_product(hidden, self.outer)[..., : x.shape[-2], : x.shape[-1]]
+
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """None: the operator of evaluation has one."""
+        raise InvalidInputError("this is the operator of training: the one of evaluation, `deployed`, has a bound")
+
+
 class SandwichConv2d(_Sandwich, LipschitzConv2d):
     """Convolutional sandwich layer."""
 
@@ -187,6 +210,9 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         if size is None:
             return SandwichPixels(*halves(tensors["weight"][..., 0, 0], self.core_out))
         torus = torus_size(size, self.core_kernel, self.padding_mode)
+        if trains_by_fft(self.training, tensors["weight"].device):
+            outer, inner = halves(half_spectrum(tensors["weight"], torus), self.core_out)
+            return SandwichFFT(parts_of(outer), parts_of(inner), torus, size)
         blocks = [halves(block, self.core_out) for block in torus_blocks(tensors["weight"], torus)]
         outer, inner = (pack(tuple(half)) for half in zip(*blocks, strict=True))
         parts = frequencies(outer, torus, size)

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onelip.layers.convolution import adjoint_kernel
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, start_residual
 from onelip.layers.residual import Residual, ResidualConv2d, ResidualLinear
@@ -68,10 +67,12 @@ def residual_root(aol: Tensor, inverse: Tensor) -> Tensor:
 class SLLConv2d(_LearnableDiagonal, ResidualConv2d):
     """Convolutional SLL layer, for every kernel size."""
 
+    zero_channels_stay_zero = True
+
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Residual:
         """AOL on W Q^(-1), whose input channels are the hidden units."""
         kernel, inverse = tensors["weight"], inverse_diagonal(tensors["q"])
-        scaled = adjoint_kernel(kernel * inverse[..., :, None, None, None])
+        scaled = (kernel * inverse[..., :, None, None, None]).transpose(-4, -3)  # the order of taps does not matter
         root = residual_root(aol_kernel_scale(scaled), inverse)
         return Residual(Kernel(kernel * root[..., :, None, None, None], self.padding_mode), root)
 

@@ -6,17 +6,32 @@ larger operations, the same result up to the order of sums. A network does this 
 
     with stacked_transforms([(layer, (32, 32)) for layer in layers]):
         y = network(x)
+
+On accelerators, where the number of operations counts rather than their size, narrow layers that differ in their
+number of channels only are one batch too: the narrower ones get channels of zeros, which are cut off again.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from onelip.layers.base import LipschitzLayer, transform_layers
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onelip.layers.base import LipschitzLayer, stacked_tensors, transform_layers
+from onelip.layers.shapes import LipschitzConv2d
+from onelip.layers.transformed import Transformed
+from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
+
+WIDEST_PADDED = 64
+"""Channels up to which layers of different widths are transformed together."""
+
+Group = list[LipschitzLayer]
 
 
 @contextmanager
@@ -25,28 +40,90 @@ def stacked_transforms(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -> 
 
     Layers in evaluation mode are left alone: they have their own cache.
     """
-    together: dict[Any, list[LipschitzLayer]] = defaultdict(list)
+    together: dict[Any, Group] = defaultdict(list)
     for layer, size in layers:
-        if layer.training:
+        if layer.training and (layer.transforms_parameters or layer.core_size(size) is not None):
             together[layer.core_size(size), _likeness(layer)].append(layer)
-    groups = [(size, group) for (size, _), group in together.items() if len(group) > 1]
+    families: dict[Any, list[Group]] = defaultdict(list)
+    for (size, likeness), group in together.items():
+        families[size, _family(group[0]) or likeness].append(group)
+    transformed_layers: Group = []
     try:
-        for size, group in groups:
-            for layer, transformed in zip(group, transform_layers(group, size), strict=True):
-                layer.hand_over(size, transformed)
+        for (size, _), groups in families.items():
+            if len(groups) == len(groups[0]) == 1:
+                continue
+            transformed = _transform_groups(groups, size)
+            for layer, operator in zip((layer for group in groups for layer in group), transformed, strict=True):
+                layer.hand_over(size, operator)
+                transformed_layers.append(layer)
         yield
     finally:
-        for _, group in groups:
-            for layer in group:
-                layer.take_back()
+        for layer in transformed_layers:
+            layer.take_back()
 
 
 _OPTION_TYPES = (bool, int, float, str, tuple)
+_WIDTHS = ("in_channels", "out_channels", "core_in", "core_out")
 
 
 def _likeness(layer: LipschitzLayer) -> Any:
     """Equal for layers whose parameters are transformed by the same function: class, options, shapes, device."""
-    options = {name: value for name, value in vars(layer).items() if isinstance(value, _OPTION_TYPES)}
     tensors = layer.tensors_to_transform()
     kinds = [(name, tuple(tensors[name].shape), tensors[name].dtype, tensors[name].device) for name in sorted(tensors)]
-    return type(layer), tuple(sorted(options.items())), tuple(kinds)
+    return type(layer), _options(layer), tuple(kinds)
+
+
+def _options(layer: LipschitzLayer, besides: Sequence[str] = ()) -> Any:
+    options = {name: value for name, value in vars(layer).items() if isinstance(value, _OPTION_TYPES)}
+    return tuple(sorted((name, value) for name, value in options.items() if name not in besides))
+
+
+def _family(layer: LipschitzLayer) -> Any:
+    """Equal for layers that may be one batch with channels of zeros appended, None for others."""
+    if not layer.zero_channels_stay_zero or not isinstance(layer, LipschitzConv2d) or layer.groups > 1:
+        return None
+    narrow = max(layer.kernel_size) < layer.core_in == layer.core_out <= WIDEST_PADDED
+    tensors = layer.tensors_to_transform()
+    if not narrow or suits_cpu(next(iter(tensors.values())).device):
+        return None
+    kinds = [(name, tensors[name].dim(), tensors[name].dtype, tensors[name].device) for name in sorted(tensors)]
+    return type(layer), _options(layer, _WIDTHS), tuple(kinds)
+
+
+def _transform_groups(groups: list[Group], size: Size | None) -> list[Transformed]:
+    """The transformations of groups of equal layers, one after the other or, of several widths, as one batch."""
+    if len(groups) == 1:
+        return transform_layers(groups[0], size)
+    stacks = [stacked_tensors(group) for group in groups]
+    widest = max(range(len(groups)), key=lambda index: _width(groups[index][0]))
+    whole = {
+        name: torch.cat([_padded_to(stack[name], largest.shape[1:]) for stack in stacks])
+        for name, largest in stacks[widest].items()
+    }
+    layers = [layer for group in groups for layer in group]
+    operators = groups[widest][0].transform_given(whole, size).unstacked()
+    channels = _width(groups[widest][0])
+    return [_cut(operator, channels, _width(layer)) for operator, layer in zip(operators, layers, strict=True)]
+
+
+def _width(layer: LipschitzLayer) -> int:
+    assert isinstance(layer, LipschitzConv2d)
+    return layer.core_in
+
+
+def _padded_to(stack: Tensor, shape: torch.Size) -> Tensor:
+    """Zeros behind every dimension but the first, up to this shape."""
+    ends = [end for length, wanted in zip(stack.shape[:0:-1], shape[::-1], strict=True) for end in (0, wanted - length)]
+    return F.pad(stack, ends) if any(ends) else stack
+
+
+def _cut(operator: Transformed, channels: int, own: int) -> Transformed:
+    """The operator without the channels that were appended."""
+
+    def cut(tensor: Tensor) -> Tensor:
+        for dim, length in enumerate(tensor.shape):
+            if length == channels:
+                tensor = tensor.narrow(dim, 0, own)
+        return tensor
+
+    return operator if own == channels else operator.map(cut)

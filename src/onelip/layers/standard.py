@@ -20,6 +20,7 @@ class StandardConv2d(KernelConv2d):
     """The baseline: `nn.Conv2d` behind the interface of the other methods, without a guarantee."""
 
     has_guarantee = False
+    transforms_parameters = False
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """The kernel as it is."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from onelip.linalg.tensor_modes import may_keep_tensors, ordinary_tensors
+from onelip.linalg.tensor_modes import fake_mode_alone, may_keep_tensors, ordinary_tensors
 
 _Constants = TypeVar("_Constants")
 _MOST_KEPT = 64
@@ -19,18 +19,30 @@ def keep_constant(
 ) -> _Constants:
     """What `make` returns for this device, kept under `key` and the device; do not write to it.
 
-    Only ordinary tensors are kept, see `onelip.linalg.tensor_modes`.
+    Only ordinary tensors are kept, see `onelip.linalg.tensor_modes`, and fake ones for the rest of their mode's life.
     """
     device = _located(device)
-    if not may_keep_tensors():
+    if may_keep_tensors():
+        kept = _kept
+    elif (mode := fake_mode_alone()) is not None:
+        # With the mode itself, which fake tensors refer to: a table of ours would keep it alive.
+        kept = vars(mode).setdefault("_onelip_constants", {})
+    else:
         return make(device)
     key = (*key, device)
-    if key not in _kept:
-        while len(_kept) >= _MOST_KEPT:
-            _kept.pop(next(iter(_kept)))
+    if key not in kept:
+        while len(kept) >= _MOST_KEPT:
+            kept.pop(next(iter(kept)))
         with ordinary_tensors():
-            _kept[key] = make(device)
-    return _kept[key]
+            kept[key] = make(device)
+    return kept[key]
+
+
+def identity(side: int, like: torch.Tensor) -> torch.Tensor:
+    """The kept identity matrix in the type and on the device of a tensor."""
+    return keep_constant(
+        ("identity", side, like.dtype), like.device, lambda device: torch.eye(side, dtype=like.dtype, device=device)
+    )
 
 
 def _located(device: torch.device | None) -> torch.device:

@@ -225,7 +225,7 @@ class _FrequencyProduct(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, conjugate_a: bool, conjugate_b: bool) -> Tensor:
         ctx.save_for_backward(a, b)
         ctx.conjugate = conjugate_a, conjugate_b
-        y = a.new_empty((*a.shape[:-1], b.shape[-1]))
+        y = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device)
         parts = a, b, y
         if y.dim() == 3:
             (a_real, b_real, y_real), parts = zip(*map(split_whole, parts), strict=True)

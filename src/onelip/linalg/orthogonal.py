@@ -1,5 +1,6 @@
 """Closed forms of orthogonal matrices: Cayley transform, Cholesky orthogonalisation, exponential of a skew matrix."""
 
+import functools
 import math
 from typing import Any
 
@@ -8,18 +9,27 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.linalg.spectral import frobenius_norm, scale_below_one
+from onelip.linalg.constants import identity, keep_constant
+from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.spectral import frobenius_norm, one_batch, real_parts, scale_below_one
 from onelip.linalg.verified import cholesky, solve
 
 
 def _limit_norm(matrix: Tensor, limit: float) -> Tensor:
     """Scale a matrix down to Frobenius norm `limit`; below it, return it unchanged."""
-    return matrix * (limit / frobenius_norm(matrix).clamp(min=limit))[..., None, None]
+    return matrix / (_limiting_norm(matrix) / limit).clamp(min=1)[..., None, None]
+
+
+def _limiting_norm(matrix: Tensor) -> Tensor:
+    """The Frobenius norm; on accelerators in one kernel, infinite where the square overflows, which limits to zero."""
+    if suits_cpu(matrix.device):
+        return frobenius_norm(matrix)
+    return torch.linalg.vector_norm(real_parts(matrix), dim=(-3, -2, -1))
 
 
 def _limit_gradient(matrix: Tensor, gradient: Tensor, limit: float) -> Tensor:
     """Gradient of `_limit_norm`: f g, f the factor, without the part along W where the norm of f W is fixed."""
-    norm = frobenius_norm(matrix)[..., None, None]
+    norm = _limiting_norm(matrix)[..., None, None]
     unit = matrix / norm.clamp(min=limit)
     along = (unit.conj() * gradient).real.sum((-2, -1), keepdim=True)
     fixed = torch.where(norm > limit, along * unit, 0)
@@ -51,13 +61,14 @@ class _Cayley(torch.autograd.Function):
     @staticmethod
     def forward(matrix: Tensor) -> Tensor:
         upper, lower = _limited_blocks(matrix)
-        skew = upper - upper.mH
-        identity = torch.eye(upper.shape[-1], dtype=matrix.dtype, device=matrix.device)
+        skew, one = upper - upper.mH, identity(upper.shape[-1], upper)
         if lower.shape[-2] == 0:
-            return solve(identity + skew, identity - skew)  # both factors commute
-        a = skew + lower.mH @ lower
+            return solve(one + skew, one - skew)  # both factors commute
+        v = one_batch(lower)
+        a = torch.baddbmm(one_batch(skew), v.mH, v)
         # Transposes instead of left=False, whose complex result is a lazy conjugate that torch.compile does not expect.
-        return solve((identity + a).mT, torch.cat([identity - a, -2 * lower], dim=-2).mT).mT
+        isometry = solve((one + a).mT, torch.cat([one - a, -2 * v], dim=-2).mT).mT
+        return isometry.view(matrix.shape)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -68,8 +79,7 @@ class _Cayley(torch.autograd.Function):
         (matrix, isometry), gradient = ctx.saved_tensors, gradients[0]
         columns = matrix.shape[-1]
         _, lower = _limited_blocks(matrix)
-        identity = torch.eye(columns, dtype=matrix.dtype, device=matrix.device)
-        inverse = (isometry[..., :columns, :] + identity) / 2
+        inverse = (isometry[..., :columns, :] + identity(columns, matrix)) / 2
         above, below = gradient[..., :columns, :], gradient[..., columns:, :]
         to_a = -2 * (inverse.mH @ (above - lower.mH @ below) @ inverse.mH)
         limit = _cayley_limit(matrix)
@@ -103,9 +113,8 @@ def cholesky_orthogonalise(matrix: Tensor) -> Tensor:
         return cholesky_orthogonalise(matrix.mH).mH
     scaled = scale_below_one(matrix)
     rows, columns = matrix.shape[-2:]
-    identity = torch.eye(rows, dtype=matrix.dtype, device=matrix.device)
     ridge = (rows + columns) * torch.finfo(matrix.dtype).eps
-    factor = cholesky(scaled @ scaled.mH + ridge * identity)
+    factor = cholesky(scaled @ scaled.mH + ridge * identity(rows, matrix))
     return torch.linalg.solve_triangular(factor, scaled, upper=False)
 
 
@@ -135,6 +144,8 @@ def skew_exponential(matrix: Tensor, degree: int | None = None) -> Tensor:
         degree = 12 if torch.finfo(matrix.dtype).bits == 32 else 20
     if degree < 3 or degree % 4 not in (0, 3):
         raise InvalidInputError(f"degree must be 3, 4, 7, 8, 11, 12, ... (0 or 3 modulo 4), not {degree}")
+    if degree == 8:
+        return _taylor_of_degree_8(matrix)
     block = max(2, math.isqrt(degree))
     powers = [torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device), matrix]
     while len(powers) <= block:
@@ -146,6 +157,44 @@ def skew_exponential(matrix: Tensor, degree: int | None = None) -> Tensor:
         result = powers[block] @ result + _taylor_block(powers, start - block, start - 1)
         start -= block
     return result
+
+
+_ROOT = math.sqrt(177)
+_X1, _X2, _X3 = (1 + _ROOT) / 132, (1 + _ROOT) / 528, 2 / 3
+_X4, _X5 = (29 * _ROOT - 271) / 210, 11 * (_ROOT - 1) / 840
+_X6, _X7 = 11 * (_ROOT - 9) / 3360, (89 - _ROOT) / 2240
+_Y2 = (857 - 58 * _ROOT) / 630
+"""Coefficients of Bader, Blanes and Casas, "Computing the Matrix Exponential with an Optimized Taylor Polynomial
+Approximation", 2019."""
+
+
+def _sums(like: Tensor) -> Tensor:
+    """Coefficients of A, A^2 and A4 in the three sums of `_taylor_of_degree_8`."""
+    rows = [[1, _Y2 + _X4 * _X3, _X4], [0, _X3, 1], [_X5 / _X7, _X6 / _X7, 1]]
+    make = functools.partial(torch.tensor, rows, dtype=like.dtype)
+    return keep_constant(("sums of powers", like.dtype), like.device, lambda device: make(device=device))
+
+
+def _taylor_of_degree_8(matrix: Tensor) -> Tensor:
+    """sum_(j <= 8) A^j / j! in three products in place of four.
+
+    A4 = A^2 (x1 A + x2 A^2), then I + A + y2 A^2 + (x3 A^2 + A4)(x4 I + x5 A + x6 A^2 + x7 A4), whose x4 I is multiplied
+    out.
+    """
+    a = one_batch(matrix)
+    square = torch.bmm(a, a)
+    fourth = torch.baddbmm(square, square, torch.add(square, a, alpha=_X1 / _X2), beta=0, alpha=_X2)
+    if suits_cpu(a.device):
+        right = torch.add(fourth, square, alpha=_X6 / _X7).add_(a, alpha=_X5 / _X7)
+        low = torch.add(a, square, alpha=_Y2 + _X4 * _X3).add_(fourth, alpha=_X4)
+        left = torch.add(fourth, square, alpha=_X3)
+    else:  # all three sums by one product
+        powers = real_parts(torch.stack([a, square, fourth])).flatten(1)
+        low, left, right = torch.mm(_sums(powers), powers).view(3, *a.shape, -1)
+        low, left, right = (torch.view_as_complex(x) if a.is_complex() else x[..., 0] for x in (low, left, right))
+    result = torch.baddbmm(low, left, right, alpha=_X7)
+    result.diagonal(dim1=-2, dim2=-1).add_(1)
+    return result.reshape(matrix.shape)
 
 
 def skew_exponential_rows(rows: Tensor, degree: int | None = None) -> Tensor:

@@ -11,10 +11,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from onelip.errors import InvalidInputError
+from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.minimax import Quintic, quintic_schedule
-from onelip.linalg.spectral import gram_norm_bound, largest_magnitude, real_parts, scale_below_one
+from onelip.linalg.spectral import gram_norm_bound, largest_magnitude, one_batch, real_parts, scale_below_one
+from onelip.linalg.tensor_modes import is_traced
 from onelip.linalg.verified import eigenvectors
 
 Iteration = Literal["eigh", "minimax", "newton", "bjorck"]
@@ -36,9 +39,10 @@ def bjorck(matrix: Tensor, iterations: int = 20) -> Tensor:
     """
     if _is_wide(matrix):
         return bjorck(matrix.mH, iterations).mH
+    x = one_batch(matrix)
     for _ in range(iterations):
-        matrix = 1.5 * matrix - 0.5 * (matrix @ (matrix.mH @ matrix))
-    return matrix
+        x = torch.baddbmm(x, x, torch.bmm(x.mH, x), beta=1.5, alpha=-0.5)
+    return x.reshape(matrix.shape)
 
 
 def _default_newton_iterations(dtype: torch.dtype) -> int:
@@ -69,6 +73,10 @@ _FLOAT32_SCHEDULE = quintic_schedule(lower=3e-4, tolerance=2.5e-4, cushion=0.01)
 _FLOAT64_SCHEDULE = quintic_schedule(lower=1e-6, tolerance=8e-9, cushion=0.05)
 
 
+_ACCELERATOR_SCHEDULE = quintic_schedule(lower=3e-3, tolerance=2.5e-4, cushion=0.01)
+"""6 steps, for float32 on accelerators, where only training uses it: there, smaller singular values stay below 1."""
+
+
 def _schedule(dtype: torch.dtype, steps: int | None) -> Sequence[Quintic]:
     schedule = _FLOAT32_SCHEDULE if torch.finfo(dtype).bits == 32 else _FLOAT64_SCHEDULE
     if steps is None:
@@ -76,20 +84,20 @@ def _schedule(dtype: torch.dtype, steps: int | None) -> Sequence[Quintic]:
     return schedule[:steps] + schedule[-1:] * (steps - len(schedule))
 
 
-def minimax_polar(matrix: Tensor, steps: int | None = None) -> Tensor:
+def minimax_polar(matrix: Tensor, steps: int | Sequence[Quintic] | None = None) -> Tensor:
     """Polar factor by the best odd quintics for singular values in [lower, 1], then one cubic step from below.
 
-    `steps` counts the quintics (default 7 for float32 and 12 for float64), 3 matrix products each; singular values
+    `steps` counts the quintics (default 7 for float32 and 12 for float64) or is their list, 3 matrix products each; values
     above 1e-3 (float32) or 1e-5 (float64) of the largest converge to rounding, smaller ones stay smaller. A quintic
     ends within 1 +- e; the cubic 1.5 x - 0.5 x^3 squares e and has its maximum 1 at x = 1.
     """
     if _is_wide(matrix):
         return minimax_polar(matrix.mH, steps).mH
-    matrix = scale_below_one(matrix)
-    for a, b, c in _schedule(matrix.dtype, steps):
-        gram = matrix.mH @ matrix
-        matrix = a * matrix + matrix @ (b * gram + c * (gram @ gram))
-    return bjorck(matrix, 1)
+    x = one_batch(scale_below_one(matrix))
+    for a, b, c in _schedule(matrix.dtype, steps) if steps is None or isinstance(steps, int) else steps:
+        gram = torch.bmm(x.mH, x)
+        x = torch.baddbmm(x, x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), beta=a)
+    return bjorck(x, 1).reshape(matrix.shape)
 
 
 def _newton_polar(matrix: Tensor, iterations: int | None) -> Tensor:
@@ -190,6 +198,16 @@ class _PolarFactor(torch.autograd.Function):
         return result / scale, None, None
 
 
+def _iterated_polar(matrix: Tensor) -> Tensor:
+    """`minimax_polar`, whose steps are taken again in the backward pass rather than kept."""
+    steps = _ACCELERATOR_SCHEDULE if torch.finfo(matrix.dtype).bits == 32 else None
+    if is_traced() or not torch.is_grad_enabled():
+        return minimax_polar(matrix, steps)
+    factor = checkpoint(minimax_polar, matrix, steps, use_reentrant=False, preserve_rng_state=False)
+    assert isinstance(factor, Tensor)
+    return factor
+
+
 def polar_factor(matrix: Tensor, *, iteration: Iteration | None = None, iterations: int | None = None) -> Tensor:
     """U = A (A^H A)^(-1/2) for tall and (A A^H)^(-1/2) A for wide matrices, with norm at most 1 up to rounding.
 
@@ -202,11 +220,14 @@ def polar_factor(matrix: Tensor, *, iteration: Iteration | None = None, iteratio
         iteration: "eigh" (eigenvectors of the Gram matrix in float64, for float32 matrices), "minimax" (fewest
             products), "newton" (inverse square root of the Gram matrix, cheapest for very rectangular matrices;
             accurate to 1e-4 at condition number 100 in float32, 1e-10 at 1e4 in float64), or "bjorck" (the plain
-            cubic iteration). By default "eigh" for float32 on CPUs and "minimax" elsewhere.
+            cubic iteration). By default "eigh" for float32 and "minimax" for float64 on CPUs; on accelerators "minimax"
+            with the gradient of its steps, which are products alone: eigenvectors would make the host wait.
         iterations: number of steps of an iteration; the default depends on the iteration and the dtype.
     """
+    if iteration is None and not suits_cpu(matrix.device):
+        return _iterated_polar(matrix)
     if iteration is None:
-        iteration = "eigh" if matrix.dtype in _WIDE and matrix.device.type in ("cpu", "meta") else "minimax"
+        iteration = "eigh" if matrix.dtype in _WIDE and suits_cpu(matrix.device) else "minimax"
     if iteration not in ("eigh", "minimax", "newton", "bjorck"):
         raise InvalidInputError(f"iteration must be 'eigh', 'minimax', 'newton' or 'bjorck', not {iteration!r}")
     if iteration == "eigh" and matrix.dtype not in _WIDE:

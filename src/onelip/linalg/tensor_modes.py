@@ -44,6 +44,15 @@ def may_keep_tensors() -> bool:
     return not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Functionalize)
 
 
+def fake_mode_alone() -> object | None:
+    """The mode whose fake tensors are made here, unless a compiler or a function transform records what is done."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return None
+    modes = torch._C._TorchDispatchModeKey
+    recorded = torch._C._get_dispatch_mode(modes.PROXY) or torch._C._get_dispatch_mode(modes.FUNCTIONAL)
+    return torch._C._get_dispatch_mode(modes.FAKE) if recorded is None else None
+
+
 @contextmanager
 def ordinary_tensors() -> Iterator[None]:
     """What is made here from ordinary tensors is ordinary: outside inference mode, autograd and torch.func."""

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onelip.linalg.spectral import largest_magnitude, scale_below_one
+from onelip.linalg.constants import identity
+from onelip.linalg.spectral import largest_magnitude, one_batch, scale_below_one
 from onelip.linalg.verified import cholesky
 
 
@@ -62,5 +63,6 @@ class _TriangularQuotient(torch.autograd.Function):
 
 
 def _factor(matrix: Tensor, eps: float) -> Tensor:
-    identity = torch.eye(matrix.shape[-2], dtype=matrix.dtype, device=matrix.device)
-    return cholesky(matrix @ matrix.mH + eps * identity)
+    rows = one_batch(matrix)
+    gram = torch.baddbmm(identity(rows.shape[-2], rows).expand(len(rows), -1, -1), rows, rows.mH, beta=eps)
+    return cholesky(gram).reshape(*matrix.shape[:-1], matrix.shape[-2])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_internals
 
+from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.tensor_modes import is_traced
 
 BYTES_AT_ONCE = 2**22
@@ -26,8 +27,7 @@ def may_be_split(network: nn.Module, x: Tensor, bytes_of_image: int) -> bool:
     """Whether x is more than one part, and nobody could tell that its images are evaluated in parts but by the time."""
     if network.training or torch.is_grad_enabled() or is_traced():
         return False
-    on_cpu = x.device.type in ("cpu", "meta")  # meta tensors predict what a CPU needs
-    return on_cpu and x.dim() == 4 and len(x) > _images_at_once(bytes_of_image) and not _has_hooks(network)
+    return suits_cpu(x.device) and x.dim() == 4 and len(x) > _images_at_once(bytes_of_image) and not _has_hooks(network)
 
 
 def _images_at_once(bytes_of_image: int) -> int:

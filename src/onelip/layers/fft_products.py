@@ -1,0 +1,146 @@
+"""Convolutions by frequency as accelerators train them: the library's FFT and one complex product per frequency.
+
+With X^(f) the orthonormal real FFT of x, y^(f) = X^(f) M^(f) is one batched product in place of the four real ones that
+CPUs are better at, and each FFT is one kernel. The transform F is an isometry onto its image if the columns of the
+half spectrum that stand for two frequencies count twice (weights w). The adjoint of x -> F^(-1) M F x is then
+g -> F^(-1) M^H F g, and the gradient for M is w X^H G.
+
+Its rounding is not proven: evaluation, and with it every certificate, uses the matrices of `Frequencies`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onelip.errors import InvalidInputError
+from onelip.layers.transformed import Transformed, check_size, embedded
+from onelip.linalg.constants import keep_constant
+from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.fourier import Size, half_width, kernel_to_frequency
+from onelip.linalg.layer_bound import LayerBound
+from onelip.linalg.tensor_modes import is_traced
+
+
+def trains_by_fft(training: bool, device: torch.device) -> bool:
+    """Whether a layer that acts on frequencies does so by the FFTs of this file."""
+    return training and not suits_cpu(device)
+
+
+def half_spectrum(kernel: Tensor, torus: Size) -> Tensor:
+    """Complex matrices (..., h * (w // 2 + 1), out, in) of the convolution, as `kernel_to_frequency` has them.
+
+    One product with the phases of the taps, whose two parts lie side by side.
+    """
+
+    def make(device: torch.device) -> Tensor:
+        taps = torch.eye(kernel.shape[-2] * kernel.shape[-1], dtype=kernel.dtype, device=device)
+        phases = kernel_to_frequency(taps.reshape(-1, 1, *kernel.shape[-2:]), torus)  # (h, w', taps, 1)
+        return torch.view_as_real(phases.flatten(0, 1).squeeze(-1).mT.contiguous()).flatten(-2)
+
+    key = "tap phases", torus, tuple(kernel.shape[-2:]), kernel.dtype
+    phases = keep_constant(key, kernel.device, make)
+    parts = torch.mm(kernel.reshape(-1, phases.shape[0]), phases)
+    matrices = torch.view_as_complex(parts.unflatten(-1, (-1, 2))).unflatten(0, kernel.shape[:-2])
+    return matrices.movedim(-1, -3).contiguous()
+
+
+def spectrum_to_kernel(matrices: Tensor, sides: Size) -> Tensor:
+    """Inverse of `half_spectrum` for a kernel that fills the torus: (..., f, out, in) to (..., out, in, h, w).
+
+    For real kernels half_spectrum is x -> P x with the parts in P^T as columns; the rows of P^T times their weights over
+    h w are the inverse.
+    """
+
+    def make(device: torch.device) -> Tensor:
+        real = matrices.real.dtype
+        taps = torch.eye(sides[0] * sides[1], dtype=real, device=device)
+        phases = half_spectrum(taps.reshape(-1, 1, *sides), sides).squeeze(-1)  # (f, taps)
+        weights = _weights(torch.Size(sides), matrices)[:, 0] / (sides[0] * sides[1])
+        return torch.view_as_real(weights * phases).transpose(1, 2).flatten(0, 1).contiguous()  # (f parts, taps)
+
+    phases = keep_constant(("inverse phases", sides, matrices.dtype), matrices.device, make)
+    parts = torch.view_as_real(matrices.movedim(-3, -1).resolve_conj()).flatten(-2)
+    return torch.mm(parts.reshape(-1, parts.shape[-1]), phases).reshape(*parts.shape[:-1], *sides)
+
+
+@dataclass(frozen=True)
+class FourierProduct(Transformed):
+    """x -> F^(-1) M F x + b in training, for images of one size on a torus; `spectrum` are `parts_of` (f, in, out)."""
+
+    spectrum: Tensor
+    torus: Size
+    image: Size
+
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """FFT, one product, inverse FFT."""
+        check_size(x, self.image)
+        y = fourier_product(embedded(x, self.torus), self.spectrum)[..., : x.shape[-2], : x.shape[-1]]
+        return y if bias is None else y + bias[:, None, None]
+
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """None: the operator of evaluation has one."""
+        raise InvalidInputError("this is the operator of training: the one of evaluation, `deployed`, has a bound")
+
+    def scaled(self, factor: float) -> FourierProduct:
+        """The matrices times the factor."""
+        return replace(self, spectrum=self.spectrum * factor)
+
+
+def fourier_product(x: Tensor, spectrum: Tensor) -> Tensor:
+    """Images (b, i, h, w) times (f, i, o), given by parts, at every frequency of their torus; in float32 or better."""
+    if spectrum.dtype in (torch.float16, torch.bfloat16):
+        spectrum = spectrum.float()  # narrow types have no FFT of every length
+    x, matrices = x.to(spectrum.dtype), torch.view_as_complex(spectrum)
+    if is_traced():
+        return _from_frequencies(_to_frequencies(x) @ matrices, x.shape[-2:])
+    return _FourierProduct.apply(x, matrices)  # pyright: ignore[reportReturnType]
+
+
+def parts_of(matrices: Tensor) -> Tensor:
+    """Complex matrices (..., out, in) as real numbers (..., in, out, 2), which may change their type as all others."""
+    return torch.view_as_real(matrices.mT.resolve_conj())
+
+
+def _to_frequencies(x: Tensor) -> Tensor:
+    """(b, c, h, w) to (f, b, c)."""
+    return torch.fft.rfft2(x, norm="ortho").flatten(2).permute(2, 0, 1).contiguous()
+
+
+def _from_frequencies(y: Tensor, torus: torch.Size) -> Tensor:
+    """(f, b, c) to (b, c, h, w)."""
+    spectrum = y.permute(1, 2, 0).unflatten(-1, (torus[0], half_width(torus[1])))
+    return torch.fft.irfft2(spectrum, s=(torus[0], torus[1]), norm="ortho")
+
+
+def _weights(torus: torch.Size, like: Tensor) -> Tensor:
+    """(f, 1, 1): 2 for the columns of the half spectrum that stand for two frequencies, 1 for the others."""
+
+    def make(device: torch.device) -> Tensor:
+        weights = torch.full((torus[0], half_width(torus[1])), 2.0, dtype=like.real.dtype, device=device)
+        weights[:, 0] = 1
+        if torus[1] % 2 == 0:
+            weights[:, -1] = 1
+        return weights.reshape(-1, 1, 1)
+
+    return keep_constant(("half spectrum", tuple(torus), like.real.dtype), like.device, make)
+
+
+class _FourierProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, spectrum: Tensor) -> Tensor:
+        ctx.save_for_backward(x, spectrum)
+        return _from_frequencies(torch.bmm(_to_frequencies(x), spectrum), x.shape[-2:])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (x, spectrum), torus = ctx.saved_tensors, gradients[0].shape[-2:]
+        g = _to_frequencies(gradients[0])
+        to_input, to_spectrum = ctx.needs_input_grad
+        return (
+            _from_frequencies(torch.bmm(g, spectrum.mH), torus) if to_input else None,
+            _weights(torus, g) * torch.bmm(_to_frequencies(x).mH, g) if to_spectrum else None,
+        )
