@@ -105,8 +105,9 @@ def test_both_forms_are_the_same_layers(method: MethodInfo) -> None:
 def test_layers_of_several_widths_are_one_batch(method: MethodInfo, padding_mode: str) -> None:
     torch.manual_seed(2)
     options: dict[str, Any] = {"dtype": torch.float64, "padding_mode": padding_mode}
-    layers = [create_conv(method.key, width, width, 3, **options).train() for width in (4, 8, 4, 6)]
-    inputs = [torch.randn(1, layer.in_channels, 5, 5, dtype=torch.float64) for layer in layers]
+    widths = 4, 8, 4, 6
+    layers = [create_conv(method.key, width, width, 3, **options).train() for width in widths]
+    inputs = [torch.randn(1, width, 5, 5, dtype=torch.float64) for width in widths]
     state = [{name: value.clone() for name, value in layer.state_dict().items()} for layer in layers]
     with device_forms("accelerator"):
         expected = [layer(x) for layer, x in zip(layers, inputs, strict=True)]

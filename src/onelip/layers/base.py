@@ -46,8 +46,8 @@ class LipschitzLayer(BoundedModule):
     """Whether there is anything to compute before the parameters are applied; not so in the baseline."""
 
     zero_channels_stay_zero: bool = False
-    """Whether a square layer with channels of zeros appended to its parameters is transformed to the same, with
-    zeros (or, in diagonals, anything finite) appended: layers of different widths are then one batch on accelerators."""
+    """Whether a square layer with channels of zeros appended to its parameters is transformed to the same, with zeros
+    (in diagonals anything finite) appended: layers of different widths are then one batch on accelerators."""
 
     lipschitz: float = 1.0
     """The constant that is guaranteed: with `lipschitz=g` the layer is x -> f(g x) for the 1-Lipschitz f."""

@@ -28,7 +28,7 @@ from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, initialise, 
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
-from onelip.linalg.polar import polar_factor
+from onelip.linalg.polar import training_polar_factor
 
 
 def axes_of_factors(kernel_size: Size) -> list[int]:
@@ -70,7 +70,6 @@ class BCOPConv2d(KernelConv2d):
     zero_channels_stay_zero = True
     initialisations = PUBLISHED_INITIALISATIONS
 
-    orthonormal = staticmethod(polar_factor)
     orthogonal_by_rank = True
 
     factors: nn.Parameter | None
@@ -154,6 +153,10 @@ class BCOPConv2d(KernelConv2d):
             earlier = axes[:index].count(axis)
             factors[index] = whole[:, :rank] if earlier < axes.count(axis) / 2 else whole[:, -rank:]
 
+    def orthonormal(self, matrix: Tensor) -> Tensor:
+        """The polar factor."""
+        return training_polar_factor(matrix, self.training)
+
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """Orthogonalise, then multiply out."""
         if self.stride != (1, 1):
@@ -186,14 +189,16 @@ class BCOPLinear(MatrixLinear):
 
     initialisations = PUBLISHED_INITIALISATIONS
 
-    orthonormal = staticmethod(polar_factor)
-
     def start_as_published(self) -> None:
         """A random orthogonal matrix, and torch's default for the bias."""
         nn.init.orthogonal_(self.weight)
         start_bias_uniformly(self.bias, self.core_in)
 
     keeps_directions = True
+
+    def orthonormal(self, matrix: Tensor) -> Tensor:
+        """The polar factor."""
+        return training_polar_factor(matrix, self.training)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Polar factor."""

@@ -16,15 +16,15 @@ from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
-from onelip.linalg.polar import polar_factor
+from onelip.linalg.polar import training_polar_factor
 from onelip.linalg.rescaling import aol_scale, rescaled_isometry
 
 
-def orthogonalise(matrix: Tensor) -> Tensor:
+def orthogonalise(matrix: Tensor, training: bool) -> Tensor:
     """Polar factor of the AOL-rescaled matrix."""
     if matrix.shape[-2] < matrix.shape[-1]:
-        return orthogonalise(matrix.mT).mT
-    return polar_factor(matrix * aol_scale(matrix)[..., None, :])
+        return orthogonalise(matrix.mT, training).mT
+    return training_polar_factor(matrix * aol_scale(matrix)[..., None, :], training)
 
 
 class BjorckConv2d(KernelConv2d):
@@ -36,7 +36,9 @@ class BjorckConv2d(KernelConv2d):
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """Orthogonalise the out x (in k k) matrix, rescale the kernel."""
         kernel = tensors["weight"]
-        return Kernel(rescaled_isometry(orthogonalise(kernel.flatten(-3)).reshape(kernel.shape)), self.padding_mode)
+        return Kernel(
+            rescaled_isometry(orthogonalise(kernel.flatten(-3), self.training).reshape(kernel.shape)), self.padding_mode
+        )
 
 
 class BjorckLinear(MatrixLinear):
@@ -46,7 +48,7 @@ class BjorckLinear(MatrixLinear):
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Orthogonalise."""
-        return Matrix(orthogonalise(tensors["weight"]))
+        return Matrix(orthogonalise(tensors["weight"], self.training))
 
 
 METHOD = MethodInfo(

@@ -28,7 +28,7 @@ from onelip.layers.transformed import Frequencies, Matrix, Transformed, embedded
 from onelip.linalg.fourier import Size, pack, packed_to_kernel, torus_blocks
 from onelip.linalg.layer_bound import LayerBound
 from onelip.linalg.linear_bounds import spectral_bound
-from onelip.linalg.polar import polar_factor
+from onelip.linalg.polar import training_polar_factor
 
 
 def dilation_on(size: Size, sides: Size, padding_mode: PaddingMode) -> Size:
@@ -104,12 +104,11 @@ class ECOConv2d(LipschitzConv2d):
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Polar factors at the k x k frequencies."""
         if trains_by_fft(self.training, tensors["weight"].device):
-            matrices = polar_factor(half_spectrum(tensors["weight"], self.core_kernel))
+            matrices = training_polar_factor(half_spectrum(tensors["weight"], self.core_kernel), self.training)
             return DilatedKernel(spectrum_to_kernel(matrices, self.core_kernel), self.padding_mode)
         blocks = torus_blocks(tensors["weight"], self.core_kernel)
-        return DilatedFrequencies(
-            frequencies(pack(tuple(map(polar_factor, blocks))), self.core_kernel), self.padding_mode
-        )
+        factors = tuple(training_polar_factor(block, self.training) for block in blocks)
+        return DilatedFrequencies(frequencies(pack(factors), self.core_kernel), self.padding_mode)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A plain dilated convolution where the size is told and, if circular, k divides it; else the same as here."""
@@ -127,7 +126,7 @@ class ECOLinear(MatrixLinear):
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Polar factor."""
-        return Matrix(polar_factor(tensors["weight"]))
+        return Matrix(training_polar_factor(tensors["weight"], self.training))
 
 
 METHOD = MethodInfo(

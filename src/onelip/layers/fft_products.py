@@ -51,8 +51,7 @@ def half_spectrum(kernel: Tensor, torus: Size) -> Tensor:
 def spectrum_to_kernel(matrices: Tensor, sides: Size) -> Tensor:
     """Inverse of `half_spectrum` for a kernel that fills the torus: (..., f, out, in) to (..., out, in, h, w).
 
-    For real kernels half_spectrum is x -> P x with the parts in P^T as columns; the rows of P^T times their weights over
-    h w are the inverse.
+    The parts of the half spectrum are P x for the taps x, and the inverse is P^T with weights over h w.
     """
 
     def make(device: torch.device) -> Tensor:

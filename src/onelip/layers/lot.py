@@ -18,7 +18,7 @@ from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.transformed import Matrix
 from onelip.linalg.fourier import Size
-from onelip.linalg.polar import polar_factor
+from onelip.linalg.polar import training_polar_factor
 
 
 class LOTConv2d(FrequencyConv2d):
@@ -33,7 +33,7 @@ class LOTConv2d(FrequencyConv2d):
 
     def constrain(self, matrices: Tensor) -> Tensor:
         """Polar factors."""
-        return polar_factor(matrices)
+        return training_polar_factor(matrices, self.training)
 
 
 class LOTLinear(MatrixLinear):
@@ -45,7 +45,7 @@ class LOTLinear(MatrixLinear):
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Polar factor."""
-        return Matrix(polar_factor(tensors["weight"]))
+        return Matrix(training_polar_factor(tensors["weight"], self.training))
 
 
 METHOD = MethodInfo(

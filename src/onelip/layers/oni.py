@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from onelip.layers.info import Complexity, MethodInfo
@@ -17,13 +16,15 @@ from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
-from onelip.linalg.polar import Iteration, polar_factor
+from onelip.linalg.polar import polar_factor, training_polar_factor
 from onelip.linalg.rescaling import rescaled_isometry
 
 
-def iteration_on(device: torch.device) -> Iteration | None:
-    """Newton's on CPUs; accelerators have an iteration of fewer and larger products to the same matrix."""
-    return "newton" if suits_cpu(device) else None
+def newton_polar_factor(matrix: Tensor, training: bool) -> Tensor:
+    """The polar factor: by Newton's iteration where it is deployed from a CPU, in training by what is fastest there."""
+    if training or not suits_cpu(matrix.device):
+        return training_polar_factor(matrix, training)
+    return polar_factor(matrix, iteration="newton")
 
 
 class ONIConv2d(KernelConv2d):
@@ -37,7 +38,7 @@ class ONIConv2d(KernelConv2d):
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """Orthogonalise the out x (in k k) matrix, rescale the kernel."""
         kernel = tensors["weight"]
-        rows = polar_factor(kernel.flatten(-3), iteration=iteration_on(kernel.device))
+        rows = newton_polar_factor(kernel.flatten(-3), self.training)
         return Kernel(rescaled_isometry(rows.reshape(kernel.shape)), self.padding_mode)
 
 
@@ -49,8 +50,7 @@ class ONILinear(MatrixLinear):
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Orthogonalise."""
-        matrix = tensors["weight"]
-        return Matrix(polar_factor(matrix, iteration=iteration_on(matrix.device)))
+        return Matrix(newton_polar_factor(tensors["weight"], self.training))
 
 
 METHOD = MethodInfo(

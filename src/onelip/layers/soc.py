@@ -242,9 +242,9 @@ METHOD = MethodInfo(
     conv=SOCConv2d,
     linear_layer=SOCLinear,
     learning_rate=0.05,
-    train_eval_difference="training takes the exponential by its Taylor polynomial of degree 8, which is off by 3e-6 at "
-    "most for the angle 1, evaluation to rounding; with algorithm='series' training adds train_terms=4 terms of the "
-    "series, evaluation 12",
+    train_eval_difference="training takes the exponential by its Taylor polynomial of degree 8, off by at most 3e-6 "
+    "for the angle 1, evaluation to rounding; with algorithm='series' training adds train_terms=4 terms of the series, "
+    "evaluation 12",
     setting=PublishedSetting(
         padding_mode="zeros",
         start="normal of deviation c^(-1/2); biases uniform in +-c^(-1/2)",

@@ -80,7 +80,9 @@ def _options(layer: LipschitzLayer, besides: Sequence[str] = ()) -> Any:
 
 def _family(layer: LipschitzLayer) -> Any:
     """Equal for layers that may be one batch with channels of zeros appended, None for others."""
-    if not layer.zero_channels_stay_zero or not isinstance(layer, LipschitzConv2d) or layer.groups > 1:
+    if not layer.zero_channels_stay_zero or not isinstance(layer, LipschitzConv2d):
+        return None
+    if layer.groups > 1 or layer.stride != (1, 1):
         return None
     narrow = max(layer.kernel_size) < layer.core_in == layer.core_out <= WIDEST_PADDED
     tensors = layer.tensors_to_transform()

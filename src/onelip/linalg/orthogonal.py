@@ -178,8 +178,7 @@ def _sums(like: Tensor) -> Tensor:
 def _taylor_of_degree_8(matrix: Tensor) -> Tensor:
     """sum_(j <= 8) A^j / j! in three products in place of four.
 
-    A4 = A^2 (x1 A + x2 A^2), then I + A + y2 A^2 + (x3 A^2 + A4)(x4 I + x5 A + x6 A^2 + x7 A4), whose x4 I is multiplied
-    out.
+    A4 = A^2 (x1 A + x2 A^2), then I + A + y2 A^2 + (x3 A^2 + A4)(x4 I + x5 A + x6 A^2 + x7 A4), x4 I multiplied out.
     """
     a = one_batch(matrix)
     square = torch.bmm(a, a)

@@ -133,8 +133,8 @@ def gram_norm_bound(matrix: Tensor, iterations: int = 6) -> Tensor:
     """Proven upper bound ||G_t||_F^(1/2^t) of the spectral norm, shape (...); t = 0 is the Frobenius norm.
 
     It exceeds sigma_max by a factor of at most rank^(1/2^(t+1)) (1.033 for rank 64 and t = 6, in general far less).
-    G is divided by its norm in every third step so that no power overflows: of norm 1, three steps later it has one of at
-    least rank^(-7/2). The bound does not depend on these divisors in exact arithmetic, hence they are constants for
+    G is divided by its norm in every third step so that no power overflows: of norm 1, three steps later it has one of
+    at least rank^(-7/2). The bound does not depend on these divisors in exact arithmetic, hence they are constants for
     autograd. A zero matrix has the bound and the gradient zero.
     """
     tiny, lead = torch.finfo(matrix.dtype).tiny, matrix.shape[:-2]
