@@ -24,7 +24,7 @@ from onelip.export import export_onnx, export_torch
 from onelip.fusing import fuse
 from onelip.layers import create_conv, create_linear, get_method, list_methods
 from onelip.losses import MultiMargin, OffsetCrossEntropy
-from onelip.models import ConvNet, create
+from onelip.models import ConvNet, accelerate, create
 from onelip.version import __version__
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "Residual",
     "UnknownLipschitzConstant",
     "__version__",
+    "accelerate",
     "certified_accuracy",
     "certify",
     "convert",

@@ -59,6 +59,8 @@ class LipschitzLayer(BoundedModule):
         self._cache: dict[Size | None, Transformed] = {}
         self._cached_for: Snapshot | None = None
         self._handed_over: tuple[Size | None, Transformed] | None = None
+        self.last_core_size: tuple[Size | None] | None = None
+        """What the last pass in training was transformed for, None before the first one."""
 
     @abstractmethod
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
@@ -129,6 +131,11 @@ class LipschitzLayer(BoundedModule):
         """Use these transformed parameters in the next forward pass in training (see `onelip.layers.stacking`)."""
         self._handed_over = size, transformed
 
+    @property
+    def has_unused_transformation(self) -> bool:
+        """Whether something was handed over and not used so far."""
+        return self._handed_over is not None
+
     def take_back(self) -> None:
         """Forget what was handed over and not used."""
         self._handed_over = None
@@ -140,6 +147,8 @@ class LipschitzLayer(BoundedModule):
         """
         key = self.core_size(input_size)
         if self.training:
+            if not torch.compiler.is_compiling():
+                self.last_core_size = (key,)
             handed_over, self._handed_over = self._handed_over, None
             if handed_over is not None and handed_over[0] == key:
                 return handed_over[1]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -34,16 +34,21 @@ WIDEST_PADDED = 64
 Group = list[LipschitzLayer]
 
 
-@contextmanager
-def stacked_transforms(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -> Iterator[None]:
+def stacked_transforms(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -> AbstractContextManager[None]:
     """Transform these layers, given with the sizes of their inputs, for one forward pass inside the block.
 
     Layers in evaluation mode are left alone: they have their own cache.
     """
+    return stacked_by_core_size([(layer, layer.core_size(size)) for layer, size in layers if layer.training])
+
+
+@contextmanager
+def stacked_by_core_size(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -> Iterator[None]:
+    """The same for layers in training with the sizes that their cores act on."""
     together: dict[Any, Group] = defaultdict(list)
     for layer, size in layers:
-        if layer.training and (layer.transforms_parameters or layer.core_size(size) is not None):
-            together[layer.core_size(size), _likeness(layer)].append(layer)
+        if layer.transforms_parameters or size is not None:
+            together[size, _likeness(layer)].append(layer)
     families: dict[Any, list[Group]] = defaultdict(list)
     for (size, likeness), group in together.items():
         families[size, _family(group[0]) or likeness].append(group)
@@ -64,6 +69,7 @@ def stacked_transforms(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -> 
 
 _OPTION_TYPES = (bool, int, float, str, tuple)
 _WIDTHS = ("in_channels", "out_channels", "core_in", "core_out")
+_NOT_OPTIONS = ("training", "last_core_size")
 
 
 def _likeness(layer: LipschitzLayer) -> Any:
@@ -75,7 +81,7 @@ def _likeness(layer: LipschitzLayer) -> Any:
 
 def _options(layer: LipschitzLayer, besides: Sequence[str] = ()) -> Any:
     options = {name: value for name, value in vars(layer).items() if isinstance(value, _OPTION_TYPES)}
-    return tuple(sorted((name, value) for name, value in options.items() if name not in besides))
+    return tuple(sorted((name, value) for name, value in options.items() if name not in (*_NOT_OPTIONS, *besides)))
 
 
 def _family(layer: LipschitzLayer) -> Any:

@@ -12,7 +12,7 @@ manifold are scaled down, never trusted. They are orthogonal as far as the store
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.bcop import METHOD as BCOP
@@ -38,7 +38,9 @@ class OnManifold(LipschitzLayer):
 class StiefelConv2d(OnManifold, BCOPConv2d):
     """BCOP's convolution of matrices that are stored orthonormal."""
 
-    orthonormal = staticmethod(nearly_polar)
+    def orthonormal(self, matrix: Tensor) -> Tensor:
+        """A polar factor of a matrix that nearly is one."""
+        return nearly_polar(matrix)
 
     def start(self) -> None:
         """BCOP's start, on the manifold."""
@@ -50,7 +52,9 @@ class StiefelConv2d(OnManifold, BCOPConv2d):
 class StiefelLinear(OnManifold, BCOPLinear):
     """Linear layer with a matrix that is stored orthonormal."""
 
-    orthonormal = staticmethod(nearly_polar)
+    def orthonormal(self, matrix: Tensor) -> Tensor:
+        """A polar factor of a matrix that nearly is one."""
+        return nearly_polar(matrix)
 
     def start(self) -> None:
         """An orthonormal matrix."""

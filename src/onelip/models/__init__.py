@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from onelip.models.acceleration import accelerate
 from onelip.models.config import ACTIVATIONS, ConvNetConfig
 from onelip.models.convnet import ConvNet, create
 from onelip.models.fastnet import FastNet
@@ -31,5 +32,6 @@ __all__ = [
     "LiResNet",
     "LipNeXt",
     "NamedNetwork",
+    "accelerate",
     "create",
 ]

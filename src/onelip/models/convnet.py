@@ -78,6 +78,9 @@ class ConvNet(nn.Sequential):
         dtype: type of the parameters.
     """
 
+    is_accelerated = True
+    """`onelip.accelerate` has nothing to add."""
+
     def __init__(
         self,
         method: str,
