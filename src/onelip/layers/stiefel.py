@@ -38,6 +38,8 @@ class OnManifold(LipschitzLayer):
 class StiefelConv2d(OnManifold, BCOPConv2d):
     """BCOP's convolution of matrices that are stored orthonormal."""
 
+    zero_channels_stay_zero = False  # `nearly_polar` counts their distance from orthonormal ones
+
     def orthonormal(self, matrix: Tensor) -> Tensor:
         """A polar factor of a matrix that nearly is one."""
         return nearly_polar(matrix)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onelip.linalg.constants import identity
 from onelip.linalg.polar import bjorck, minimax_polar, polar_factor
+from onelip.linalg.spectral import one_batch
 
 _SLACK = 1e-3
 """Keeps the square root below smooth where A is orthonormal. There it costs 4e-7 of the norm."""
@@ -24,12 +26,13 @@ def nearly_polar(matrix: Tensor) -> Tensor:
     if matrix.shape[-2] < matrix.shape[-1]:
         return nearly_polar(matrix.mT).mT
     # Orthonormal columns have no entry above 1, so nothing is divided for them; squares of 1e30 would overflow.
-    matrix = matrix / matrix.abs().amax((-2, -1), keepdim=True).clamp(min=1.0)
-    gram = matrix.mT @ matrix
-    excess = gram - torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    batch = one_batch(matrix)
+    batch = batch / batch.abs().amax((-2, -1), keepdim=True).clamp(min=1.0)
+    gram = torch.bmm(batch.mT, batch)
+    excess = gram - identity(gram.shape[-1], gram)
     square = 1 + (excess.square().sum((-2, -1), keepdim=True) + _SLACK**2).sqrt()
-    matrix, gram = matrix * square.rsqrt(), gram / square
-    return 1.5 * matrix - 0.5 * (matrix @ gram)
+    batch, gram = batch * square.rsqrt(), gram / square
+    return torch.baddbmm(batch, batch, gram, beta=1.5, alpha=-0.5).reshape(matrix.shape)
 
 
 @torch.no_grad()
