@@ -330,14 +330,38 @@ def test_eigh_is_the_default_in_float32_and_accurate(dtype: torch.dtype, shape: 
 
 
 @pytest.mark.parametrize("dtype", SINGLE)
+@pytest.mark.parametrize("smallest", [0.2, 0.03])
+@pytest.mark.parametrize("shape", [(24, 24), (40, 24), (24, 70)])
+def test_eigenvectors_in_float32_are_good_enough_to_train(
+    dtype: torch.dtype, smallest: float, shape: tuple[int, int]
+) -> None:
+    """Factor and gradient: off by rounding times the square of the condition number, orthogonal in any case."""
+    torch.manual_seed(10)
+    matrix, expected = _with_singular_values(shape, torch.linspace(1, smallest, 24, dtype=torch.float64), dtype)
+    cotangent = torch.randn_like(matrix)
+    gradients = []
+    iterations: list[Iteration] = ["single", "eigh"]
+    eps, condition = torch.finfo(dtype).eps, 1 / smallest
+    for iteration in iterations:
+        leaf = matrix.clone().requires_grad_()
+        actual = polar_factor(leaf, iteration=iteration)
+        gradients.append(torch.autograd.grad(actual, leaf, cotangent)[0])
+        assert (actual.to(expected.dtype) - expected).abs().max() < 20 * eps * condition**2
+        assert _norm(actual.detach()) <= 1 + _tolerance(dtype)
+    difference = torch.linalg.vector_norm(gradients[0] - gradients[1])
+    assert difference < 50 * eps * condition**2 * torch.linalg.vector_norm(gradients[1])
+
+
+@pytest.mark.parametrize("iteration", ["eigh", "single"])
+@pytest.mark.parametrize("dtype", SINGLE)
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-12, 1.0, 1e12, 1e30])
-def test_eigh_never_exceeds_one(dtype: torch.dtype, scale: float) -> None:
+def test_eigh_never_exceeds_one(dtype: torch.dtype, scale: float, iteration: Iteration) -> None:
     torch.manual_seed(11)
     spectra = [torch.logspace(0, -40, 16), torch.tensor([1.0] * 8 + [1e-7] * 8), torch.eye(16)[0], torch.ones(16)]
     for values in spectra:
         for shape in ((16, 16), (30, 16)):
             matrix = (scale * _with_singular_values(shape, values.double(), dtype)[0]).requires_grad_()
-            actual = polar_factor(matrix, iteration="eigh")
+            actual = polar_factor(matrix, iteration=iteration)
             assert _norm(actual.detach()) <= 1 + _tolerance(dtype)
             actual.abs().sum().backward()
             assert matrix.grad is not None
