@@ -107,7 +107,7 @@ def test_options_to_jobs_to_records_to_report(
     tiny_data.install(monkeypatch.setattr)
     monkeypatch.setattr(EngineOptions, "make_engine", lambda self, study, device: InlineEngine(study))
     reported: list[Path] = []
-    monkeypatch.setattr("onelip.bench.cli.compare.write_study_report", reported.append)
+    monkeypatch.setattr("onelip.bench.cli.compare.write_study_report", lambda study, **options: reported.append(study))
     small = [*SMALL, "--out", "s"]
     assert run_command([*small, "--methods", "aol"]) == 0
     printed = capsys.readouterr()
@@ -118,6 +118,10 @@ def test_options_to_jobs_to_records_to_report(
     # Again, without options: nothing is done a second time. More options add jobs.
     assert run_command(["compare", "--out", "s", "--no-report"]) == 0
     assert "[1/1]" not in capsys.readouterr().err
+    assert run_command(["compare", "--out", "s", "--no-report", "--json", "--quiet"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert [(row["status"], row["reason"]) for row in json.loads(printed.out)] == [("done", None)]
     assert len(reported) == 1
     assert run_command([*small, "--methods", "standard", "--no-report"]) == 0
     assert run_command(["compare", "--out", "s", "--dry-run"]) == 0

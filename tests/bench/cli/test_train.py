@@ -44,6 +44,12 @@ def test_train_and_evaluate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert json.loads(capsys.readouterr().out) == metrics
     before = (run.folder / "record.json").read_bytes()
     assert run_command(arguments) == 0  # shows the result again, without training or evaluating
+    next_commands = capsys.readouterr().out.partition("next:")[2]
+    assert str(run.folder / "model.safetensors") in next_commands
+    assert run_command([*arguments, "--json", "--quiet"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["metrics"] == metrics
+    assert shown.err == ""
     assert (run.folder / "record.json").read_bytes() == before
 
 

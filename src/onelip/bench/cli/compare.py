@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +17,7 @@ from onelip.bench.cli.report import write_study_report
 from onelip.bench.data import load
 from onelip.bench.engines.driver import Driver
 from onelip.bench.measurement.memory_limits import GIB, available_memory
+from onelip.bench.runs import dump_json
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.runs.recipes import RecipeName
 from onelip.bench.study.job_base import Job, JobState, JobStatus, state_of
@@ -87,6 +88,10 @@ class CompareCommand:
     engine_options: EngineOptions = field(default_factory=EngineOptions)
     dry_run: bool = False
     """Only print the jobs, with estimated time and memory; writes nothing."""
+    quiet: bool = False
+    """Show no progress, only the results."""
+    json: bool = False
+    """Print the state and the result of every job as JSON instead of tables."""
     no_report: bool = False
     """Do not write the report at the end; `onelip report DIR` does it at any time."""
 
@@ -113,9 +118,13 @@ class CompareCommand:
         except KeyboardInterrupt:
             _say_how_to_continue(jobs, self.out)
             return 130
-        _print_summary(jobs, states, self.out, console)
+        if self.json:
+            rows = [{"job": job.name, **asdict(states[job.name])} for job in jobs]
+            print(dump_json(rows))
+        else:
+            _print_summary(jobs, states, self.out, console)
         if not self.no_report:
-            write_study_report(self.out)
+            write_study_report(self.out, quiet=self.quiet or self.json)
         return 1 if any(state.status.value == "failed" for state in states.values()) else 0
 
     def _options(self) -> list[StudyOptions]:
@@ -143,7 +152,8 @@ class CompareCommand:
         engine = self.engine_options.make_engine(self.out, options)
         add_to_study(self.out, options, jobs)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops a study as Ctrl-C does
-        with LiveView(TimeLeft(jobs, self.out, engine.workers), _title(jobs, self.out)) as view:
+        shown = Terminal(stderr=True, quiet=self.quiet)
+        with LiveView(TimeLeft(jobs, self.out, engine.workers), _title(jobs, self.out), shown) as view:
             return Driver(jobs, self.out, engine, view).run()
 
 

@@ -28,6 +28,8 @@ class EvaluateCommand:
     """cpu, cuda, ...; by default a GPU where there is one."""
     model: str | None = None
     """module:function that built the network, if it is one of your own: evaluating imports it, which runs its code."""
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print the metrics as JSON."""
 
@@ -36,7 +38,8 @@ class EvaluateCommand:
         search_working_folder()
         folder = find_run(self.runs_dir, self.name)
         allow = () if self.model is None else (self.model,)
-        record = evaluate_run(folder, self.split, device=self.device, allow=allow)
+        shown = False if self.quiet else None
+        record = evaluate_run(folder, self.split, device=self.device, progress=shown, allow=allow)
         if self.json:
             print(dump_json(record.metrics))
         else:

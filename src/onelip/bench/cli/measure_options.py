@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from onelip.bench.cli.outcome_tables import print_outcomes
@@ -17,6 +16,8 @@ from onelip.bench.measurement.peers import PEERS, peer_versions
 from onelip.bench.measurement.throughput import default_rounds
 from onelip.bench.runs import NetworkSpec, dump_json
 from onelip.bench.runs.dataset_option import DatasetOption
+from onelip.bench.runs.devices import usable_device
+from onelip.bench.terminal import Terminal
 from onelip.errors import InvalidInputError, did_you_mean
 from onelip.factories import find_factory, is_factory_name, search_working_folder
 from onelip.layers import list_methods
@@ -48,6 +49,8 @@ class Networks:
     """Folder for the records. What has one, for this code and hardware, is not measured again."""
     again: bool = False
     """Measure anew what has a record."""
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print JSON, one entry per network with all figures, instead of tables."""
 
@@ -104,10 +107,13 @@ class Networks:
         """Measure one after the other, with a progress bar."""
         outcomes: list[Outcome] = []
         columns = (TextColumn("{task.description:30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        console = Terminal(stderr=True, quiet=self.quiet)
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
             bar = progress.add_task("", total=len(measurements))
-            for measurement in measurements:
+            for number, measurement in enumerate(measurements, 1):
                 progress.update(bar, description=measurement.network.label)
+                if not console.is_terminal:  # a log file gets lines
+                    console.print(f"[{number}/{len(measurements)}] {measurement.network.label}", soft_wrap=True)
                 outcomes.append(run_measurement(measurement, self.runs_dir, again=self.again))
                 progress.advance(bar)
         return outcomes
@@ -134,8 +140,6 @@ class Repetitions:
 
     def options(self) -> dict[str, Any]:
         """Device and rounds; the usual ones are None, so that their records stay the same."""
-        from onelip.bench.training.distributed import usable_device
-
         device = usable_device(self.device)
         return {"device": device, "rounds": self._rounds(device)}
 

@@ -36,16 +36,16 @@ class ReportOptions:
         return 0
 
 
-def write_study_report(study: Path, out: Path | None = None, *, theory: bool = True) -> None:
+def write_study_report(study: Path, out: Path | None = None, *, theory: bool = True, quiet: bool = False) -> None:
     """Write the report of a folder of runs and say where it is; also the last step of `onelip compare`."""
-    with Terminal(stderr=True).status("reading the records") as status:
+    with Terminal(stderr=True, quiet=quiet).status("reading the records") as status:
         built = write_report(
             study,
             out,
             theory=_counted_theory() if theory else None,  # needs the layers, which the report itself must not touch
             progress=lambda what, done, total: status.update(f"figure {done + 1} of {total}"),
         )
-    console = Terminal(soft_wrap=True)
+    console = Terminal(soft_wrap=True, quiet=quiet)
     for sentence in built.absent:
         console.print(f"missing: {sentence}")
     if built.unreadable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from onelip.bench.terminal import Terminal, plain_table, say, visible
 from onelip.bench.training import TrainOptions, train
 from onelip.bench.training.distributed import is_first_process
 from onelip.bench.training.evaluation import evaluate_run
+from onelip.bench.training.loop import MODEL_FILE
 from onelip.factories import search_working_folder
 from onelip.protocol import RADIUS_NUMERATORS
 
@@ -40,6 +42,8 @@ class TrainCommand:
     """Do not evaluate on the test set; `onelip evaluate` does it later."""
     quiet: bool = False
     """Show no progress."""
+    json: bool = False
+    """Print the run's record as JSON instead of a table."""
 
     def run(self) -> int:
         """Train; 1 if the run ended in any way but finished."""
@@ -53,7 +57,14 @@ class TrainCommand:
         if record.status is RunStatus.FINISHED and not self.skip_test and "test_accuracy" not in record.metrics:
             shown, allow = (False if self.quiet else None), (self.spec.network.model,)
             record = evaluate_run(folder, device=self.device, progress=shown, allow=allow)
+        if self.json:
+            print(record.to_json(), end="")
+            return 0 if record.status is RunStatus.FINISHED else 1
         print_result(record, folder)
+        if record.status is RunStatus.FINISHED:
+            model = shlex.quote(str(folder / MODEL_FILE))
+            runs = shlex.quote(str(self.runs_dir))
+            say_next(f"onelip check {model}", f"onelip attack {model}", f"onelip report {runs}")
         return 0 if record.status is RunStatus.FINISHED else 1
 
 
@@ -79,6 +90,11 @@ def print_result(record: RunRecord, folder: Path) -> None:
     if "test_lipschitz_bound" in metrics:
         bound = _figure(metrics["test_lipschitz_bound"], ".9g")
         console.print(f"proven bound of the Lipschitz constant: {bound}")
+
+
+def say_next(*commands: str) -> None:
+    """The commands that people type next, for copying: never broken."""
+    print("next:  " + "\n       ".join(commands))
 
 
 def _figure(value: Any, form: str) -> str:
