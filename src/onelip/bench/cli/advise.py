@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -61,6 +62,8 @@ class AdviseOptions:
 
     def _candidates(self) -> list[Candidate]:
         study = None if self.study is None else read_study(self.study)
+        if study is not None and study.mixed_devices:
+            print(f"onelip: {study.mixed_devices}", file=sys.stderr)
         measured = [] if study is None else measured_candidates(study)
         for candidates in (measured, published_candidates(study)):
             found = [candidate for candidate in candidates if candidate.dataset == self.dataset]

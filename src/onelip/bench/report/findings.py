@@ -28,7 +28,8 @@ def findings(study: StudyResults, models: Sequence[TrainedModel]) -> list[str]:
     """Best certified accuracy of each data set, what is cheapest in time and in memory, and the notes of the study."""
     compared = [model for model in longest_budget(models) if model.has_guarantee and model.certified_36]
     sentences = [_best(dataset, own) for dataset, own in by_dataset(compared).items()]
-    return [*sentences, *_fastest(main_times(study)), *_memory_range(study), *study.notes]
+    warnings = [study.mixed_devices] if study.mixed_devices else []
+    return [*warnings, *sentences, *_fastest(main_times(study)), *_memory_range(study), *study.notes]
 
 
 def _best(dataset: str, models: list[TrainedModel]) -> str:

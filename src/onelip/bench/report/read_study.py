@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onelip.bench.report.device_kinds import within_one_kind
 from onelip.bench.report.record_fields import RecordFields, UnreadableRecordError
 from onelip.bench.report.study_rows import (
     Budget,
@@ -76,16 +77,21 @@ def read_study(folder: Path) -> StudyResults:
     plan = _read_plan(folder, missing)
     missing += [*_unfinished(runs), *_never_run(plan, runs)]
     notes = plan.get("notes")
+    trainings, others, mixed = within_one_kind([run for run in finished if run.record.kind == "train"])
+    missing += [
+        _without_result(run, "not compared", f"a time budget on another device: {kind}") for run, kind in others
+    ]
     return StudyResults(
         folder=folder,
         runs=rows(_run_facts, runs),
-        trained=rows(lambda run: _trained(run, missing), [run for run in finished if run.record.kind == "train"]),
+        trained=rows(lambda run: _trained(run, missing), trainings),
         times=rows(_measured_time, measures("time")),
         memory=rows(_measured_memory, measures("memory")),
         operations=rows(_counted_operations, measures("macs")),
         diagnosed=rows(_diagnosed, [run for run in finished if run.record.metrics.get("diagnostics")]),
         missing_results=tuple(missing),
         notes=tuple(visible(note) for note in notes[:20]) if isinstance(notes, list) else (),
+        mixed_devices=mixed,
     )
 
 

@@ -144,7 +144,10 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """All that a folder of runs tells; `notes` are what the plan of a study asks its readers to know."""
+    """All that a folder of runs tells; `notes` are what the plan of a study asks its readers to know.
+
+    `mixed_devices` warns of time budgets on several kinds of device; `trained` has those of one kind.
+    """
 
     folder: Path
     runs: tuple[RunFacts, ...] = ()
@@ -155,6 +158,7 @@ class StudyResults:
     diagnosed: tuple[DiagnosedNetwork, ...] = ()
     missing_results: tuple[MissingResult, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    mixed_devices: str = ""
 
     @property
     def absent(self) -> list[str]:
