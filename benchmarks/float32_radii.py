@@ -35,7 +35,7 @@ def trained(method: str, size: str, steps: int) -> ConvNet:
     torch.manual_seed(0)
     model = ConvNet(method, size, CLASSES)
     x, labels = patterns(48)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.003)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(steps):
         optimiser.zero_grad()
         F.cross_entropy(8 * model(x), labels).backward()
@@ -49,7 +49,7 @@ def main() -> None:
     keys = [method.key for method in list_methods() if method.key != "standard"]
     parser.add_argument("--methods", nargs="+", default=keys)
     parser.add_argument("--size", default="XS")
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
     print("| method | bound | float64 | float32 | lost |\n|---|---|---|---|---|")
     for method in options.methods:

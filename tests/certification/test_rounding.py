@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from onelip.certification import certify
+from onelip.certification.bounds import trace
 from onelip.certification.frozen import frozen_copy
 from onelip.certification.leaves import Proofs, in_float64
-from onelip.certification.rounding import error_at_sample, error_in_ball, hidden_norm
+from onelip.certification.rounding import error_at_sample, error_in_ball, hidden_norm, own_rounding
 from onelip.certification.tracing import Tracer
 from onelip.layers import FirstChannels, create_conv, create_linear
 from onelip.linalg.layer_bound import FLOAT32, FLOAT64
@@ -165,3 +166,21 @@ def test_measured_activations_leave_more_of_a_radius() -> None:
     assert (
         made.slope * size + made.hidden * inside + made.constant < 0.5 * (plain.slope * size + plain.constant)
     ).all()
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("make", [nn.ELU, nn.CELU, lambda alpha: nn.SELU()], ids=["elu", "celu", "selu"])
+def test_exponentials_that_cancel_are_within_the_error(make: Callable[[float], nn.Module], alpha: float) -> None:
+    """torch 2.6 computes e^x - 1 in float32 as it is written: near zero all digits of x are lost."""
+    module = make(alpha)
+    scale = 1.0507009873554805 if isinstance(module, nn.SELU) else 1.0
+    size, inner = (1.6732632423543772, 1.0) if scale != 1 else (alpha, alpha if isinstance(module, nn.CELU) else 1.0)
+    x = -torch.logspace(-12, 0, 200)
+    written_out = scale * size * ((x / inner).exp() - 1)
+    exact = scale * size * torch.expm1(x.double() / inner)
+    error = torch.linalg.vector_norm(written_out.double() - exact)
+    made = own_rounding(trace(module, (200,)).output, FLOAT32, 0.0)
+    assert error > 10 * FLOAT32.unit_roundoff * torch.linalg.vector_norm(x[:100].double())
+    for part, wrong in ((x[:100], (written_out.double() - exact)[:100]), (x, written_out.double() - exact)):
+        allowed = made.slope * torch.linalg.vector_norm(part.double()) + made.constant * (len(part) / 200) ** 0.5
+        assert torch.linalg.vector_norm(wrong) <= allowed

@@ -62,7 +62,7 @@ def _avg_pool(
     if divisor is not None and ceil_mode:
         raise call.refused("divisor_override with ceil_mode weighs windows at the edge otherwise; use one of them")
     options = {} if axes == 1 else {"divisor_override": divisor}
-    function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[axes - 1]
+    function: Any = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[axes - 1]
     value = function(x.value, window, stride or None, padding, ceil_mode, count_include_pad, **options)
 
     def along(units: Tensor, axis: int) -> Tensor:
