@@ -34,7 +34,7 @@ def trained(method: str, size: str, steps: int) -> ConvNet:
     """A network after some steps of Adam."""
     torch.manual_seed(0)
     model = ConvNet(method, size, CLASSES)
-    x, labels = patterns(48)
+    x, labels = patterns(20)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(steps):
         optimiser.zero_grad()
@@ -48,13 +48,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     keys = [method.key for method in list_methods() if method.key != "standard"]
     parser.add_argument("--methods", nargs="+", default=keys)
-    parser.add_argument("--size", default="XS")
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--size", default="XS", help="of ConvNet: XS, S, M, L")
+    parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args()
     print("| method | bound | float64 | float32 | lost |\n|---|---|---|---|---|")
     for method in options.methods:
         model = trained(method, options.size, options.steps)
-        x = patterns(16)[0]
+        x = patterns(10)[0]
         double = Certifier(model)
         wide, short = (c(x).radii.mean().item() for c in (double, Certifier(model, arithmetic="float32")))
         excess = double.lipschitz - 1

@@ -2,6 +2,7 @@
 
     python benchmarks/red_team.py --trials 1000000            # resumes where it was stopped
     python benchmarks/red_team.py --minutes 5 --processes 2
+    python benchmarks/red_team.py --kinds graph method --first-seed 1000
     python benchmarks/red_team.py --naive --trials 20000      # a careless certificate, which the attacks do beat
 
 A trial is one point within a certified ball at which a program's prediction is compared with the certified one. Points
@@ -232,15 +233,16 @@ KINDS = ("method", "graph", "orders", "rational")
 LINEAR_KINDS = ("orders", "rational")
 
 
-def _work(worker: int, processes: int, file: Path, trials: int, until: float, is_naive: bool) -> None:
+def _work(
+    worker: int, processes: int, file: Path, trials: int, until: float, is_naive: bool, kinds: list[str], first: int
+) -> None:
     torch.set_grad_enabled(True)
     warnings.simplefilter("ignore")
-    kinds = LINEAR_KINDS if is_naive else KINDS
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     done, index = sum(line["trials"] for line in lines), len(lines)
     with file.open("a") as log:
         while done < trials / processes and time.time() < until:
-            seed = worker + processes * (index // len(kinds))
+            seed = first + worker + processes * (index // len(kinds))
             tally = run_scenario(kinds[index % len(kinds)], seed, naive if is_naive else proven)
             log.write(json.dumps(asdict(tally)) + "\n")
             log.flush()
@@ -269,6 +271,8 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=1_000_000)
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=None)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--naive", action="store_true", help="attack a careless certificate instead")
     parser.add_argument("--folder", type=Path, default=None, help="results, and where to resume")
     options = parser.parse_args()
@@ -279,7 +283,10 @@ def main() -> int:
     workers = [
         context.Process(
             target=_work,
-            args=(i, options.processes, folder / f"worker-{i}.jsonl", options.trials, until, options.naive),
+            args=(
+                *(i, options.processes, folder / f"worker-{i}.jsonl", options.trials, until, options.naive),
+                *(options.kinds or list(LINEAR_KINDS if options.naive else KINDS), options.first_seed),
+            ),
         )
         for i in range(options.processes)
     ]

@@ -15,6 +15,7 @@ from onelip.certification import (
     Normalise,
     Residual,
     UnknownLipschitzConstant,
+    explain,
     lipschitz_bound,
     lipschitz_table,
 )
@@ -357,3 +358,13 @@ def test_soc_series_with_a_kernel_that_is_not_quite_skew(padding_mode: Literal["
 
 def test_activations_declare_themselves() -> None:
     assert lipschitz_bound(MaxMin(), (4, 3, 3)) == 1.0
+
+
+def test_tables_fit_80_columns() -> None:
+    deep: nn.Module = nn.Conv2d(3, 128, 3)
+    for _ in range(20):
+        deep = nn.Sequential(deep)
+    model = nn.Sequential(deep, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10)).eval()
+    for table in (str(lipschitz_table(model, (3, 32, 32))), str(explain(model, (3, 32, 32)))):
+        assert max(map(len, table.splitlines())) <= 80
+        assert "….0.0.0" in table

@@ -32,14 +32,20 @@ class LayerRow:
     product: float
 
 
+def shortened(name: str, width: int) -> str:
+    """The end of a name that is too long for its column: what tells places in a model apart."""
+    return name if len(name) <= width else "…" + name[1 - width :]
+
+
 class LipschitzTable(list[LayerRow]):
-    """The rows, which print as a table."""
+    """The rows, which print as a table of 80 columns."""
 
     def __str__(self) -> str:
-        lines = [f"{'node':<28} {'operation':<20} {'output':>14} {'constant':>12} {'from input':>12}"]
+        lines = [f"{'node':<26} {'operation':<20} {'output':>11} {'constant':>9} {'from input':>10}"]
         for row in self:
             shape = "x".join(map(str, row.output_shape))
-            lines.append(f"{row.path:<28} {row.kind:<20} {shape:>14} {row.lipschitz:>12.7g} {row.product:>12.7g}")
+            names = f"{shortened(row.path, 26):<26} {shortened(row.kind, 20):<20}"
+            lines.append(f"{names} {shape:>11} {row.lipschitz:>9.7g} {row.product:>10.7g}")
         return "\n".join(lines)
 
 

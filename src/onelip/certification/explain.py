@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from onelip.certification.bounds import trace
+from onelip.certification.bounds import shortened, trace
 from onelip.certification.graph import Node, Shape
 from onelip.linalg.layer_bound import FLOAT32
 
@@ -35,7 +35,7 @@ class ExplainedNode:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All calls in order, which prints as a table, and the proven Lipschitz constant of the model."""
+    """All calls in order, which prints as a table of 80 columns, and the proven Lipschitz constant of the model."""
 
     nodes: tuple[ExplainedNode, ...]
     lipschitz: float
@@ -46,20 +46,18 @@ class Explanation:
         return tuple(sorted(above, key=lambda node: -node.constant))
 
     def __str__(self) -> str:
-        width = max([len(node.path) for node in self.nodes] + [4])
-        wide = max([len(node.operation) for node in self.nodes] + [9])
-        lines = [f"{'node':<{width}}  {'operation':<{wide}}  {'output':>12}  constant  from input  float32"]
+        lines = [f"{'node':<22} {'operation':<17} {'output':>11} constant from input float32"]
         for node in self.nodes:
             shape = "x".join(map(str, node.shape)) or "1"
-            rounding = "assumed 0" if node.rounding is None else f"{node.rounding:.1e}" if node.rounding else "exact"
+            rounding = "assumed" if node.rounding is None else f"{node.rounding:.1e}" if node.rounding else "exact"
             lines.append(
-                f"{node.path:<{width}}  {node.operation:<{wide}}  {shape:>12}  {node.constant:>8.4g}  "
-                f"{node.from_input:>10.5g}  {rounding:>7}"
+                f"{shortened(node.path, 22):<22} {shortened(node.operation, 17):<17} {shape:>11} "
+                f"{node.constant:>8.4g} {node.from_input:>10.5g} {rounding:>7}"
             )
         lines.append(f"proven Lipschitz constant: {self.lipschitz:.8g}")
         largest = [f"{node.path} ({node.operation}, {node.constant:.4g})" for node in self.expanding()[:_SHOWN]]
         if largest:
-            lines.append(f"what makes it large: {', '.join(largest)}")
+            lines += ["what makes it large:", *(f"  {line}" for line in largest)]
         return "\n".join(lines)
 
 
