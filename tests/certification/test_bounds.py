@@ -367,4 +367,4 @@ def test_tables_fit_80_columns() -> None:
     model = nn.Sequential(deep, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10)).eval()
     for table in (str(lipschitz_table(model, (3, 32, 32))), str(explain(model, (3, 32, 32)))):
         assert max(map(len, table.splitlines())) <= 80
-        assert "….0.0.0" in table
+        assert "…" in table

@@ -37,6 +37,11 @@ def shortened(name: str, width: int) -> str:
     return name if len(name) <= width else "…" + name[1 - width :]
 
 
+def _digits(constant: float) -> str:
+    """All that matters of a constant near 1, four digits of others."""
+    return f"{constant:.7g}" if 1 <= constant < 10 else f"{constant:.4g}"
+
+
 class LipschitzTable(list[LayerRow]):
     """The rows, which print as a table of 80 columns."""
 
@@ -45,7 +50,7 @@ class LipschitzTable(list[LayerRow]):
         for row in self:
             shape = "x".join(map(str, row.output_shape))
             names = f"{shortened(row.path, 26):<26} {shortened(row.kind, 20):<20}"
-            lines.append(f"{names} {shape:>11} {row.lipschitz:>9.7g} {row.product:>10.7g}")
+            lines.append(f"{names} {shape:>11} {_digits(row.lipschitz):>9} {_digits(row.product):>10}")
         return "\n".join(lines)
 
 
