@@ -46,7 +46,7 @@ def test_optimisers_by_name() -> None:
     assert {"sgd", "adam", "adamw", "nadam", "rmsprop"} <= names
     assert not {"lbfgs", "sparseadam", "optimizer"} & names
     parameters = nn.ParameterList([torch.zeros(3, 3)])
-    for name in names:
+    for name in names - {"muon"}:  # which is trained with Adam beside it
         assert type(make_optimiser(name, parameters, lr=0.1, weight_decay=1e-4, momentum=0.9)).__name__.lower() == name
 
 

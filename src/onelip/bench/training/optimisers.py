@@ -34,14 +34,52 @@ def make_optimiser(
 ) -> torch.optim.Optimizer:
     """The optimiser of that name; momentum is passed on where there is such an argument."""
     optimiser: Any = find_optimiser(name)
+    if name.lower() == "muon":
+        return MuonAndAdam(model, lr=lr, weight_decay=weight_decay, momentum=momentum)
     trained: Any = model if optimiser is ManifoldAdam else model.parameters()
     arguments: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
     if "momentum" in _arguments(optimiser):
         arguments["momentum"] = momentum
     try:
         return optimiser(trained, **arguments)
-    except ValueError as error:  # such as Muon, which takes matrices only
+    except ValueError as error:
         raise InvalidInputError(f"optimizer {name} cannot train this network: {error}") from error
+
+
+class MuonAndAdam(torch.optim.Optimizer):
+    """torch's Muon for matrices, and Adam for what it refuses: biases, kernels and stacks of matrices.
+
+    Muon's steps are scaled to the size of Adam's, so that one learning rate is that of both. One of torch's optimisers
+    in all else: its groups are those of the two.
+    """
+
+    def __init__(self, model: nn.Module, *, lr: float, weight_decay: float, momentum: float) -> None:
+        matrices = [parameter for parameter in model.parameters() if parameter.dim() == 2]
+        others = [parameter for parameter in model.parameters() if parameter.dim() != 2]
+        if not matrices:
+            raise InvalidInputError("optimizer muon cannot train this network: it has no matrix")
+        muon: Any = torch.optim.Muon  # pyright: ignore[reportAttributeAccessIssue] - younger than torch 2.6
+        self.parts: list[torch.optim.Optimizer] = [
+            muon(matrices, lr, weight_decay, momentum, adjust_lr_fn="match_rms_adamw")
+        ]
+        if others:
+            self.parts.append(torch.optim.Adam(others, lr, weight_decay=weight_decay))
+        super().__init__([group for part in self.parts for group in part.param_groups], {})
+
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One step of both."""
+        for part in self.parts:
+            part.step(closure)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Those of both."""
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        for part, state in zip(self.parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
 
 
 def _arguments(optimiser: type) -> set[str]:
