@@ -11,10 +11,13 @@ import tiny_data
 import torch
 from tiny_data import run_spec
 
+import onelip
+from onelip import pretrained
 from onelip.bench.runs import RunStatus, read_dataclass
 from onelip.bench.runs.specs import RunSpec
 from onelip.bench.training import LeftEarly, TrainOptions, train
 from onelip.bench.training.evaluation import evaluate_run
+from onelip.bench.training.model_card import ship
 from onelip.errors import InvalidInputError
 from onelip.models import FastNet
 
@@ -37,13 +40,20 @@ def test_the_recipe_fast_is_that_of_fastnet_and_each_option_wins() -> None:
     assert read_dataclass(RunSpec, run_spec(**FAST).__dict__ | {"network": spec.network.as_dict()}, "config")
 
 
-def test_fastnet_learns_and_its_certificates_are_proven(tmp_path: Path) -> None:
+def test_fastnet_learns_is_certified_and_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = train(run_spec(**FAST | {"epochs": 4}, precision="float32"), tmp_path)
+    with pytest.raises(InvalidInputError, match="evaluated on the test set"):
+        ship(tmp_path / record.name, "tiny-fast", tmp_path / "trained")
     assert record.status is RunStatus.FINISHED
     assert 0 < record.metrics["core_seconds"] < 60
     metrics = evaluate_run(tmp_path / record.name, progress=False).metrics
     assert metrics["test_accuracy"] > 0.6
     assert metrics["test_lipschitz_bound"] <= 1 + 1e-6
+    ship(tmp_path / record.name, "tiny-fast", tmp_path / "trained")
+    monkeypatch.setattr(pretrained, "_folder", lambda: tmp_path / "trained")
+    card = pretrained.card("tiny-fast")
+    assert card["certified_accuracy"]["36"] == metrics["test_certified_accuracy_36"]
+    assert isinstance(onelip.load_model("tiny-fast"), FastNet)
     weights = safetensors.torch.load_file(tmp_path / record.name / "model.safetensors")
     matrix = weights["conv2_1.weight"]
     assert float((matrix @ matrix.mT - torch.eye(len(matrix))).abs().max()) <= 1e-3
