@@ -82,6 +82,10 @@ class LipschitzLayer(BoundedModule):
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """Plain modules with the same outputs and no parameter transformation, detached from this layer."""
 
+    def vanilla_export(self, input_size: Size | None = None) -> nn.Module:
+        """`fuse` under the name that deel-torchlip gives it."""
+        return self.fuse(input_size)
+
     @abstractmethod
     def lipschitz_bound(self, input_size: Size | None = None) -> float:
         """Proven upper bound of this layer's Lipschitz constant in evaluation mode, rounding included."""

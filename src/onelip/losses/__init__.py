@@ -14,14 +14,20 @@ from onelip.losses.certified import EMMA, CertificateRegularised, LogitAnnealing
 from onelip.losses.margin import PAPER_RADIUS, MultiMargin, OffsetCrossEntropy
 from onelip.losses.transport import HKR, KR, HKRMulticlass
 
+HKRLoss, HKRMulticlassLoss, NegKRLoss = HKR, HKRMulticlass, KR
+"""Names that deel-torchlip has for them."""
+
 __all__ = [
     "EMMA",
     "HKR",
     "KR",
     "PAPER_RADIUS",
     "CertificateRegularised",
+    "HKRLoss",
     "HKRMulticlass",
+    "HKRMulticlassLoss",
     "LogitAnnealing",
     "MultiMargin",
+    "NegKRLoss",
     "OffsetCrossEntropy",
 ]

@@ -71,8 +71,8 @@ def get_entry(name: str) -> Entry:
     """Everything about a data set, sources included."""
     if name not in _ENTRIES:
         raise InvalidInputError(
-            f"unknown data set {name!r}; known: {', '.join(_ENTRIES)}, and paths of image folders and .npz files"
-            + did_you_mean(name, _ENTRIES)
+            f"unknown data set {name!r}; known: {', '.join(_ENTRIES)}; --dataset also takes paths of image folders and "
+            f".npz files, which read_folder and read_npz read in Python{did_you_mean(name, _ENTRIES)}"
         )
     return _ENTRIES[name]
 

@@ -43,12 +43,13 @@ class _ImageFile:
     mode: str
 
 
-def read_folder(folder: Path, progress: Progress = silent, seed: int = 0) -> Dataset:
+def read_folder(folder: Path | str, progress: Progress = silent, seed: int = 0) -> Dataset:
     """The data set in a folder; it is kept in the cache, from which it comes the next time.
 
     Classes are the sub-folders in alphabetical order: those of `folder`, or of `folder/train` with the test set in
     `folder/test` or `folder/val`.
     """
+    folder = Path(folder)
     check_regular(folder)
     roots, names = _layout(folder)
     parts = [_survey(root, names, progress) for root in roots]

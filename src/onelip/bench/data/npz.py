@@ -31,11 +31,12 @@ _KEYS = {
 }
 
 
-def read_npz(path: Path, seed: int = 0) -> Dataset:
+def read_npz(path: Path | str, seed: int = 0) -> Dataset:
     """The data set in a file with `images`, `labels` and, if it has them, `test_images`, `test_labels`, `class_names`.
 
     It is kept in the cache, from which it comes the next time.
     """
+    path = Path(path)
     check_regular(path)
     with path.open("rb") as stream:
         name = own_name("npz", path.stem, hashlib.file_digest(stream, "sha256").hexdigest())
