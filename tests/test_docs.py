@@ -23,9 +23,11 @@ def no_network(*arguments: object, **options: object) -> NoReturn:
     raise OSError("a page of the documentation asked for the network")
 
 
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if any(name == "python" for name, _ in blocks(p))], ids=lambda page: page.stem
-)
+WITH_PYTHON = [p for p in PAGES if p.stem != "tutorial" and any(name == "python" for name, _ in blocks(p))]
+"""The tutorial runs in test_tutorial.py, with its commands."""
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ONELIP_DATA", str(tmp_path / "cache"))

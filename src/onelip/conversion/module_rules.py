@@ -26,6 +26,7 @@ from onelip.layers import (
     ScaledMaxPool2d,
     create_conv,
     create_conv1d,
+    create_conv3d,
     create_conv_transpose,
     create_linear,
     get_method,
@@ -123,6 +124,23 @@ def _conv1d(conv: nn.Conv1d, options: Options) -> Replacement:
     return layer, f"{note}starts anew"
 
 
+def _conv3d(conv: nn.Conv3d, options: Options) -> Replacement:
+    layer = create_conv3d(
+        options.method,
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size,
+        stride=conv.stride,
+        padding=conv.padding,
+        dilation=conv.dilation,
+        groups=conv.groups,
+        bias=conv.bias is not None,
+        **_factory(conv),
+    )
+    note = "" if conv.padding_mode == "zeros" else f"zeros padding in place of {conv.padding_mode}; "
+    return layer, f"{note}starts anew"
+
+
 def _linear(linear: nn.Linear, options: Options) -> Replacement:
     has_bias = linear.bias is not None
     layer = create_linear(options.method, linear.in_features, linear.out_features, bias=has_bias, **_factory(linear))
@@ -175,6 +193,7 @@ RULES: dict[type[nn.Module], Callable[[Any, Options], Replacement | None]] = {
     nn.Conv2d: _conv,
     nn.ConvTranspose2d: _conv_transpose,
     nn.Conv1d: _conv1d,
+    nn.Conv3d: _conv3d,
     nn.Linear: _linear,
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), _batch_norm),
     nn.LayerNorm: _layer_norm,

@@ -37,6 +37,7 @@ from onelip.layers.pooling import L2NormPool2d, ScaledAdaptiveAvgPool2d, ScaledA
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
 from onelip.layers.variants import LipschitzConv1d, LipschitzConvTranspose2d, of_signals, transposed
+from onelip.layers.volumes import LipschitzConv3d, of_volumes
 
 if TYPE_CHECKING:
     from onelip.layers.aoc import AOCConv2d, AOCLinear
@@ -61,6 +62,10 @@ if TYPE_CHECKING:
     AOCConv1d = LipschitzConv1d
     AOCConvTranspose2d = LipschitzConvTranspose2d
     AOLConv1d = LipschitzConv1d
+    AOLConv3d = LipschitzConv3d
+    BjorckConv3d = LipschitzConv3d
+    ONIConv3d = LipschitzConv3d
+    StandardConv3d = LipschitzConv3d
     AOLConvTranspose2d = LipschitzConvTranspose2d
     BCOPConv1d = LipschitzConv1d
     BCOPConvTranspose2d = LipschitzConvTranspose2d
@@ -103,9 +108,10 @@ def _find_methods() -> dict[str, MethodInfo]:
 _METHODS = _find_methods()
 _TRANSPOSED = {key: transposed(method.conv) for key, method in _METHODS.items()}
 _OF_SIGNALS = {key: of_signals(method.conv) for key, method in _METHODS.items()}
+_OF_VOLUMES = {key: of_volumes(method.conv) for key, method in _METHODS.items() if method.conv.holds_for_volumes}
 _CLASSES = {
     **{c.__name__: c for method in _METHODS.values() for c in (method.conv, method.linear_layer)},
-    **{c.__name__: c for variants in (_TRANSPOSED, _OF_SIGNALS) for c in variants.values()},
+    **{c.__name__: c for variants in (_TRANSPOSED, _OF_SIGNALS, _OF_VOLUMES) for c in variants.values()},
 }
 globals().update(_CLASSES)
 
@@ -139,6 +145,14 @@ def create_conv1d(method: str, *args: Any, **kwargs: Any) -> LipschitzConv1d:
     return _OF_SIGNALS[get_method(method).key](*args, **kwargs)
 
 
+def create_conv3d(method: str, *args: Any, **kwargs: Any) -> LipschitzConv3d:
+    """`<Method>Conv3d(*args, **kwargs)` by the method's key, for the methods that have one."""
+    key = get_method(method).key
+    if key not in _OF_VOLUMES:
+        raise InvalidInputError(f"{key} has no convolution of volumes; use one of {', '.join(_OF_VOLUMES)}")
+    return _OF_VOLUMES[key](*args, **kwargs)
+
+
 def create_linear(method: str, *args: Any, **kwargs: Any) -> LipschitzLinear:
     """`<Method>Linear(*args, **kwargs)` by the method's key."""
     return get_method(method).linear_layer(*args, **kwargs)
@@ -151,6 +165,7 @@ __all__ = [
     "AOCLinear",
     "AOLConv1d",
     "AOLConv2d",
+    "AOLConv3d",
     "AOLConvTranspose2d",
     "AOLLinear",
     "Abs",
@@ -169,6 +184,7 @@ __all__ = [
     "BatchLipNorm",
     "BjorckConv1d",
     "BjorckConv2d",
+    "BjorckConv3d",
     "BjorckConvTranspose2d",
     "BjorckLinear",
     "CPLConv1d",
@@ -210,6 +226,7 @@ __all__ = [
     "LipschitzConcat",
     "LipschitzConv1d",
     "LipschitzConv2d",
+    "LipschitzConv3d",
     "LipschitzConvTranspose2d",
     "LipschitzLayer",
     "LipschitzLinear",
@@ -220,6 +237,7 @@ __all__ = [
     "NActivation",
     "ONIConv1d",
     "ONIConv2d",
+    "ONIConv3d",
     "ONIConvTranspose2d",
     "ONILinear",
     "OrthoLinear",
@@ -245,6 +263,7 @@ __all__ = [
     "SpectralLinear",
     "StandardConv1d",
     "StandardConv2d",
+    "StandardConv3d",
     "StandardConvTranspose2d",
     "StandardLinear",
     "StiefelConv1d",
@@ -257,6 +276,7 @@ __all__ = [
     "ZeroSpatialPad",
     "create_conv",
     "create_conv1d",
+    "create_conv3d",
     "create_conv_transpose",
     "create_linear",
     "get_method",

@@ -36,6 +36,8 @@ class AOLConv2d(KernelConv2d):
     """Convolution with a kernel rescaled per input channel; `steps` more than 1 is spectral rescaling."""
 
     zero_channels_stay_zero = True
+    holds_for_volumes = True
+
     initialisations = PUBLISHED_INITIALISATIONS
 
     keeps_directions = True
@@ -58,6 +60,7 @@ class AOLConv2d(KernelConv2d):
         geometry = kernel_size, stride, padding, dilation, groups
         super().__init__(in_channels, out_channels, *geometry, bias, padding_mode, **options)
         self.steps = checked_steps(steps, type(self).__name__)
+        self.gram_power = 2 ** (self.steps - 1)
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """P D, with D from the autocorrelation of the kernel."""

@@ -8,6 +8,7 @@ parameters to the output. In evaluation mode the transformed parameters are kept
 from __future__ import annotations
 
 import contextlib
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -61,6 +62,7 @@ class LipschitzLayer(BoundedModule):
         self._handed_over: tuple[Size | None, Transformed] | None = None
         self.last_core_size: tuple[Size | None] | None = None
         """What the last pass in training was transformed for, None before the first one."""
+        self._bias_version: int | None = None
 
     @abstractmethod
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
@@ -172,6 +174,7 @@ class LipschitzLayer(BoundedModule):
         tensors = tuple(self.tensors_to_transform().values())
         current = snapshot is not None and snapshot.is_current(tensors)
         if current and kept is not None:
+            self._warn_of_training()
             return kept
         if not may_keep_tensors():
             return self.transform(input_size)
@@ -183,6 +186,17 @@ class LipschitzLayer(BoundedModule):
             self._cache.pop(next(iter(self._cache)))
         self._cache[key] = transformed
         return transformed
+
+    def _warn_of_training(self) -> None:
+        """Say so where an optimiser changes the bias while the weights, which get no gradient here, stay."""
+        if self.bias is None or not torch.is_grad_enabled():
+            return
+        before, self._bias_version = self._bias_version, self.bias._version
+        if before is not None and before != self._bias_version:
+            warnings.warn(
+                "a layer is trained in evaluation mode, in which its weights get no gradients; call model.train() first",
+                stacklevel=2,
+            )
 
     def deployed(self, input_size: Size | None = None) -> Transformed:
         """The transformed parameters of evaluation, whatever the mode: training may estimate what evaluation proves."""
@@ -200,7 +214,7 @@ class LipschitzLayer(BoundedModule):
             self.training = was_training
 
     def _drop_cache(self) -> None:
-        self._cache, self._cached_for = {}, None
+        self._cache, self._cached_for, self._bias_version = {}, None, None
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """Also what assigning a parameter does; a kept transformation is that of the old one."""
@@ -221,7 +235,7 @@ class LipschitzLayer(BoundedModule):
         super()._load_from_state_dict(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cache": {}, "_cached_for": None, "_handed_over": None}
+        return {**self.__dict__, "_cache": {}, "_cached_for": None, "_handed_over": None, "_bias_version": None}
 
 
 def transform_layers(layers: Sequence[LipschitzLayer], size: Size | None) -> list[Transformed]:

@@ -31,6 +31,8 @@ class BjorckConv2d(KernelConv2d):
     """Convolution with an orthogonalised unrolled kernel, divided by a bound of its norm."""
 
     zero_channels_stay_zero = True
+    holds_for_volumes = True
+
     keeps_directions = True
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:

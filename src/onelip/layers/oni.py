@@ -31,6 +31,8 @@ class ONIConv2d(KernelConv2d):
     """Convolution with an orthogonalised unrolled kernel, divided by a bound of its norm."""
 
     zero_channels_stay_zero = True
+    holds_for_volumes = True
+
     keeps_directions = True
     # The final cubic steps land on norm 1 to rounding in float32 already; in float64 there are twice as many steps.
     evaluates_in_float64 = False

@@ -223,6 +223,12 @@ class LipschitzConv2d(ParametrisedLayer):
     has_torch_taps: ClassVar[bool] = True
     """Whether the kernel has torch's taps, (out, in, kh, kw), or those of the core, as that of square methods has."""
 
+    holds_for_volumes: ClassVar[bool] = False
+    """Whether the constraint looks at products of taps and their offsets only (`onelip.layers.volumes`)."""
+
+    gram_power: int = 1
+    """The power of the autocorrelation that the constraint looks at, which reaches so many times as far."""
+
     orthogonal_by_rank: ClassVar[bool] = False
     """Whether the layer is orthogonal only if kernels like its own can have full rank."""
 

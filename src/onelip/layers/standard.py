@@ -19,6 +19,8 @@ from onelip.linalg.fourier import Size
 class StandardConv2d(KernelConv2d):
     """The baseline: `nn.Conv2d` behind the interface of the other methods, without a guarantee."""
 
+    holds_for_volumes = True
+
     has_guarantee = False
     transforms_parameters = False
 

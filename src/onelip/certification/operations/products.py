@@ -15,12 +15,12 @@ from onelip.certification.graph import Scores
 from onelip.certification.operations.registered import Call, entries, operation
 from onelip.certification.proof_costs import announce
 from onelip.certification.traced import Traced
-from onelip.certification.volume_convolutions import volume_norm_bounds
 from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.linear_bounds import bias_norm, convolution_bound, matrix_bound
 from onelip.linalg.proof_cost import convolution_proof_cost, norm_proof_cost
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
+from onelip.linalg.proven_volumes import volume_norm_bounds
 
 _WEIGHTS = "its weights depend on the input, and a product of two such values has no Lipschitz constant"
 

@@ -1,0 +1,97 @@
+"""Convolutions of volumes: torch's function, the exact Jacobian, and the sums that the constant rests on."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from jacobians import norm_at
+from layer_contract import assert_close, perturb
+from torch import nn
+
+from onelip import certify, convert, lipschitz_bound
+from onelip.errors import InvalidInputError
+from onelip.layers import AOLConv3d, create_conv3d
+
+SHAPE = (4, 3, 4, 5)
+OPTIONS: list[dict[str, Any]] = [
+    {"kernel_size": 3},
+    {"kernel_size": (2, 3, 1), "groups": 2},
+    {"kernel_size": 3, "stride": (1, 2, 2), "padding": 1, "lipschitz": 0.5},
+    {"kernel_size": 2, "dilation": (1, 2, 1), "padding": (0, 1, 2)},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("key", ["aol", "bjorck", "oni"])
+def test_the_exact_norm_is_below_the_proven_bound(key: str, options: dict[str, Any]) -> None:
+    layer = create_conv3d(key, 4, 6, **options, dtype=torch.float64)
+    perturb(layer)
+    bound, limit = layer.eval().bound(SHAPE).lipschitz, options.get("lipschitz", 1.0)
+    x = torch.randn(SHAPE, dtype=torch.float64)
+    assert norm_at(layer, x) <= bound <= limit * (1 + 1e-9)
+    fused = layer.fuse()
+    assert_close(fused(x[None]), layer(x[None]), 1e-12)
+    assert_close(layer(x), layer(x[None])[0], 1e-12)
+    assert lipschitz_bound(fused, SHAPE) == pytest.approx(bound, rel=1e-9)
+    layer.train()(x[None]).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+@pytest.mark.parametrize("options", [{"padding": "same"}, {"stride": 2, "padding": (1, 0, 2), "groups": 2}], ids=str)
+def test_the_baseline_is_the_convolution_of_torch(options: dict[str, Any]) -> None:
+    layer, plain = create_conv3d("standard", 4, 6, (3, 2, 3), **options), nn.Conv3d(4, 6, (3, 2, 3), **options)
+    with torch.no_grad():
+        layer.weight.copy_(plain.weight.reshape(layer.weight.shape))
+        assert plain.bias is not None
+        plain.bias.zero_()
+    x = torch.randn(2, 4, 6, 5, 7)
+    assert_close(layer(x), plain(x), 1e-5)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_no_two_offsets_fall_together(steps: int) -> None:
+    """The scale is that of all offsets in three dimensions: (sum |G^p|)^(-1/2p) with the Gram matrix of a torus.
+
+    Slices written one below the other without a distance would add up autocorrelations of different offsets, which may
+    cancel: the norm then exceeds 1.
+    """
+    layer = AOLConv3d(2, 3, (2, 3, 2), steps=steps, bias=False, dtype=torch.float64)
+    perturb(layer)
+    torus = 5, 9, 5  # no offset of the square of the autocorrelation wraps around
+    kernel = layer.weight.detach()
+    matrix = torch.zeros(3, *torus, 2, *torus, dtype=torch.float64)
+    for place in itertools.product(*(range(n) for n in torus)):
+        for tap in itertools.product(*(range(k) for k in kernel.shape[2:])):
+            read = tuple((p + t) % n for p, t, n in zip(place, tap, torus, strict=True))
+            matrix[(slice(None), *place, slice(None), *read)] = kernel[(slice(None), slice(None), *tap)]
+    columns = matrix.reshape(3 * 5 * 9 * 5, -1)
+    power = 2 ** (steps - 1)
+    sums = torch.linalg.matrix_power(columns.mT @ columns, power).abs().sum(1).reshape(2, -1)[:, 0]
+    scaled = layer.eval().transform().tensors()["kernel"]
+    assert_close(scaled, kernel * sums[:, None, None, None] ** (-0.5 / power), 1e-9)
+
+
+def test_a_network_of_volumes_converts_and_certifies() -> None:
+    plain = nn.Sequential(nn.Conv3d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 4, 2, stride=2), nn.Flatten())
+    plain.append(nn.Linear(32, 3))
+    model = convert(plain, "aol")
+    assert not model.conversion.failures
+    x = torch.randn(4, 1, 4, 4, 4)
+    assert model(x).shape == plain(x).shape
+    assert (certify(model, x).radii > 0).all()
+    assert lipschitz_bound(model, (1, 4, 4, 4)) <= 1 + 1e-5
+
+
+def test_refusals() -> None:
+    with pytest.raises(InvalidInputError, match="lot has no convolution of volumes; use one of aol, bjorck, oni"):
+        create_conv3d("lot", 2, 2, 3)
+    with pytest.raises(InvalidInputError, match="one or three integers"):
+        create_conv3d("aol", 2, 2, (3, 3))
+    with pytest.raises(InvalidInputError, match="use 'zeros'"):
+        create_conv3d("aol", 2, 2, 3, padding_mode="circular")
+    with pytest.raises(InvalidInputError, match="depth, height, width"):
+        create_conv3d("aol", 2, 2, 3)(torch.zeros(1, 2, 8, 8, 3)[0, 0])
