@@ -97,6 +97,8 @@ def certify(
             float32 program as well, for every order of summation.
         batch_size: inputs that are evaluated at once.
     """
+    if not isinstance(x, Tensor):
+        raise InvalidInputError(f"x must be one tensor (batch, ...), got a {type(x).__name__}")
     certifier = Certifier(model, x.shape[1:], input_scale=input_scale, arithmetic=arithmetic)
     return certifier(x, labels, batch_size=batch_size)
 
@@ -223,6 +225,8 @@ class Certifier:
             )
         if not x.is_floating_point() or (self.arithmetic == "float32" and x.dtype != torch.float32):
             raise InvalidInputError(f"x has the type {x.dtype}, expected what the model takes, such as float32")
+        if labels is not None and not isinstance(labels, Tensor):
+            raise InvalidInputError(f"labels must be a tensor (batch,), got a {type(labels).__name__}")
         if labels is not None and labels.shape != x.shape[:1]:
             raise InvalidInputError(f"labels have the shape {tuple(labels.shape)}, expected {(len(x),)}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
 from onelip.layers.geometry import Geometry
@@ -13,6 +13,17 @@ from onelip.linalg.fourier import Size
 
 MANY_PARAMETERS = 2**18
 """From so many parameters on a layer that wastes most of them says so."""
+
+
+def check_numbers(layer: nn.Module, x: Any) -> None:
+    """Inputs are tensors of floating-point numbers, which images of bytes are not."""
+    if not isinstance(x, Tensor):
+        raise InvalidInputError(f"{type(layer).__name__} expects a tensor, got a {type(x).__name__}")
+    if not x.is_floating_point():
+        raise InvalidInputError(
+            f"{type(layer).__name__} expects floating-point numbers such as float32, got {x.dtype}; "
+            "images of bytes become numbers in [0, 1] by x / 255"
+        )
 
 
 def check_positive(layer: nn.Module, **numbers: int) -> None:

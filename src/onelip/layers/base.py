@@ -194,7 +194,7 @@ class LipschitzLayer(BoundedModule):
         before, self._bias_version = self._bias_version, self.bias._version
         if before is not None and before != self._bias_version:
             warnings.warn(
-                "a layer is trained in evaluation mode, in which its weights get no gradients; call model.train() first",
+                "a layer is trained in evaluation mode, where its weights get no gradients; call model.train() first",
                 stacklevel=2,
             )
 

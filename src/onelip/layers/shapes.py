@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.arguments import check_groups, check_positive, read_geometry, warn_of_squares
+from onelip.layers.arguments import check_groups, check_numbers, check_positive, read_geometry, warn_of_squares
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.bounded import proven_bound
 from onelip.layers.convolution import PaddingMode
@@ -155,6 +155,17 @@ class LipschitzLinear(ParametrisedLayer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        """As `nn.Linear`.
+
+        Args:
+            in_features: size of the last dimension of the input.
+            out_features: size of the last dimension of the output.
+            bias: whether a bias is added.
+            init: the start: "auto" is the method's own, else a name of `initialisations`.
+            lipschitz: the constant that is guaranteed.
+            device: where the parameters are.
+            dtype: type of the parameters.
+        """
         check_positive(self, in_features=in_features, out_features=out_features)
         super().__init__(in_features, out_features, init, lipschitz)
         self.in_features, self.out_features = in_features, out_features
@@ -177,6 +188,7 @@ class LipschitzLinear(ParametrisedLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features)."""
+        check_numbers(self, x)
         if x.shape[-1] != self.in_features:
             raise InvalidInputError(
                 f"{type(self).__name__} expects {self.in_features} features in the last dimension, got {x.shape[-1]}"
@@ -254,6 +266,23 @@ class LipschitzConv2d(ParametrisedLayer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        """As `nn.Conv2d`.
+
+        Args:
+            in_channels: channels of the input.
+            out_channels: channels of the output.
+            kernel_size: taps, one number or (rows, columns), even or odd.
+            stride: pixels between outputs.
+            padding: "same", "valid", or as many pixels on each side as torch would add.
+            dilation: pixels between taps.
+            groups: parts of the channels that do not see each other; divides both numbers of channels.
+            bias: whether a bias is added.
+            padding_mode: "circular" or "zeros".
+            init: the start: "auto" is the method's own, else a name of `initialisations`.
+            lipschitz: the constant that is guaranteed.
+            device: where the parameters are.
+            dtype: type of the parameters.
+        """
         check_positive(self, in_channels=in_channels, out_channels=out_channels)
         check_groups(self, in_channels, out_channels, groups)
         if padding_mode not in self.padding_modes:
@@ -409,6 +438,7 @@ class LipschitzConv2d(ParametrisedLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, in_channels, h, w), or one image (in_channels, h, w), as `nn.Conv2d` does."""
+        check_numbers(self, x)
         axes = 1 if self.signal else 2
         if x.dim() not in (axes + 1, axes + 2) or x.shape[-axes - 1] != self.in_channels:
             sides = "length" if self.signal else "height, width"

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.base import Size
+from onelip.layers.arguments import check_numbers
 from onelip.layers.bounded import proven_bound
 from onelip.layers.convolution import PaddingMode
 from onelip.layers.fused import FusedLayer
 from onelip.layers.initialisation import initialise
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.transformed import Grouped, Kernel, Transformed
+from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.linear_bounds import bias_norm
 from onelip.linalg.proven_volumes import volume_norm_bounds
@@ -137,6 +138,7 @@ class LipschitzConv3d(LipschitzConv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, in_channels, d, h, w), or one volume (in_channels, d, h, w), as `nn.Conv3d` does."""
+        check_numbers(self, x)
         if x.dim() not in (4, 5) or x.shape[-4] != self.in_channels:
             raise InvalidInputError(
                 f"{type(self).__name__} expects (batch, {self.in_channels}, depth, height, width), got {tuple(x.shape)}"

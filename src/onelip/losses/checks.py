@@ -12,12 +12,19 @@ from onelip.errors import InvalidInputError
 
 def check_scores(scores: Tensor, labels: Tensor) -> None:
     """Scores (batch, classes) and integer labels (batch,)."""
+    check_tensor(labels)
     if scores.dim() != 2 or labels.shape != scores.shape[:1]:
         raise InvalidInputError(
             f"expected scores (batch, classes) and labels (batch,), got {tuple(scores.shape)} and {tuple(labels.shape)}"
         )
     if labels.dtype != torch.int64:
         raise InvalidInputError(f"labels must be class numbers of type torch.int64, got {labels.dtype}")
+
+
+def check_tensor(labels: Tensor) -> None:
+    """Labels are a tensor, not a list of numbers."""
+    if not isinstance(labels, Tensor):
+        raise InvalidInputError(f"labels must be a tensor, got a {type(labels).__name__}: use torch.as_tensor(labels)")
 
 
 def check_number(loss: nn.Module, name: str, value: float, *, above: float | None = None, least: float = 0.0) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.losses.checks import check_number, check_scores
+from onelip.losses.checks import check_number, check_scores, check_tensor
 
 
 class KR(nn.Module):
@@ -82,6 +82,7 @@ def _mean_difference(values: Tensor, positive: Tensor) -> Tensor:
 
 
 def _binary(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    check_tensor(labels)
     flat = values.squeeze(-1) if values.dim() == 2 and values.shape[1] == 1 else values
     if flat.dim() != 1 or labels.shape != flat.shape:
         raise InvalidInputError(
