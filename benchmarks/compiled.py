@@ -64,10 +64,12 @@ def measured(method: str, width: int, rounds: int) -> tuple[float, float]:
     compiled = torch.compile(copied)
     eager_step, compiled_step = step_of(model, model, x, labels), step_of(copied, compiled, x, labels)
     for _ in range(2):
-        eager_step(), compiled_step()
+        eager_step()
+        compiled_step()
     training = ratio(eager_step, compiled_step, rounds)
     copied.load_state_dict(model.state_dict())
-    model.eval(), copied.eval()
+    model.eval()
+    copied.eval()
     with torch.no_grad():
         assert torch.allclose(model(x), compiled(x), atol=1e-4)
         inference = ratio(lambda: model(x), lambda: compiled(x), 2 * rounds)
