@@ -1,4 +1,4 @@
-"""Draws docs/images/tutorial.png from the code of docs/tutorial.md, section 4: `python docs/images/make_tutorial.py`."""
+"""Draws docs/images/tutorial.png by the code of docs/tutorial.md, section 4: run it from any folder."""
 
 from __future__ import annotations
 
