@@ -29,3 +29,7 @@ class UnknownLipschitzConstant(InvalidInputError):  # noqa: N818 - the name says
 
 class UnreliableRoutineError(OnelipError, ArithmeticError):
     """A routine of the linear algebra library returned what a product refutes, and no other routine did better."""
+
+
+class BrokenCertificateError(Exception):
+    """A proven statement turned out false: the program or its arithmetic is not what the proof speaks of."""

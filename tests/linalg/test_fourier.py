@@ -16,7 +16,7 @@ from onelip.linalg.fourier import (
     frequency_matrix_at,
     from_frequency,
     half_width,
-    is_whole,
+    has_one_matrix,
     kernel_to_frequency,
     kernel_to_parts,
     multiply_frequencies,
@@ -68,14 +68,14 @@ def test_transform_is_an_isometry_with_its_transpose_as_inverse(size: tuple[int,
     basis = torch.eye(pixels, dtype=torch.float64).reshape(pixels, 1, *size)
     matrix = to_frequency(basis, dft).squeeze(-1).flatten(0, -2)  # (frequencies, pixels)
     assert distance_from_isometry(matrix) < 1e-14
-    if is_whole(size):
+    if has_one_matrix(size):
         assert distance_from_isometry(matrix.T) < 1e-14, "nothing is kept twice"
     torch.testing.assert_close(from_frequency(to_frequency(basis, dft), size, dft), basis, rtol=0, atol=1e-14)
 
 
 def half_spectrum(values: Tensor, size: tuple[int, int]) -> np.ndarray:
     """Either form of frequencies (.., b, c) as numpy's rfft2 has them, (h, w', b, c), in the order defined."""
-    if not is_whole(size):
+    if not has_one_matrix(size):
         return torch.complex(values[0], values[1]).unflatten(0, (size[0], half_width(size[1]))).numpy()
     side = size[0]
     result = np.full((side, half_width(side), *values.shape[-2:]), np.nan, dtype=complex)
@@ -103,7 +103,7 @@ def test_transform_agrees_with_numpy(size: tuple[int, int]) -> None:
     weights = np.full((height, half_width(width)), np.sqrt(2))
     for column in {0, width // 2} if width % 2 == 0 else {0}:
         weights[:, column] = 1
-        if is_whole(size):
+        if has_one_matrix(size):
             alone = [0, height // 2] if height % 2 == 0 else [0]
             weights[[row for row in range(height) if row not in alone], column] = np.sqrt(2)
     expected = np.fft.rfft2(image[0, 0].numpy(), norm="ortho") * weights
@@ -149,7 +149,7 @@ def test_blocks_are_the_independent_frequencies(size: tuple[int, int]) -> None:
     blocks = torus_blocks(normal(4, 3, 3, 3), size)
     assert all(block.shape[-2:] == (4, 3) for block in blocks)
     counts = [block.shape[-3] * (2 if block.is_complex() else 1) for block in blocks]
-    assert sum(counts) == (size[0] * size[1] if is_whole(size) else 2 * size[0] * half_width(size[1]))
+    assert sum(counts) == (size[0] * size[1] if has_one_matrix(size) else 2 * size[0] * half_width(size[1]))
 
 
 def test_one_frequency_alone() -> None:

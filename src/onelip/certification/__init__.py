@@ -12,9 +12,9 @@ from __future__ import annotations
 from onelip.certification.accuracy import DEFAULT_EPS, CertifiedAccuracy, certified_accuracy
 from onelip.certification.bounds import LayerRow, lipschitz_bound, lipschitz_table
 from onelip.certification.certificates import Certificate, Certifier, certify
-from onelip.certification.errors import BrokenCertificateError, UnknownLipschitzConstant
 from onelip.certification.explain import ExplainedNode, Explanation, explain
 from onelip.certification.modules import Normalise, Residual
+from onelip.errors import BrokenCertificateError, UnknownLipschitzConstant
 
 __all__ = [
     "DEFAULT_EPS",

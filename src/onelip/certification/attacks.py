@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from onelip.certification.certificates import Certifier
-from onelip.certification.errors import BrokenCertificateError
 from onelip.certification.frozen import evaluation_model
-from onelip.errors import InvalidInputError
+from onelip.errors import BrokenCertificateError, InvalidInputError
 
 _ATTACKS: dict[str, Callable[[Any], Any]] = {
     "pgd": lambda fa: fa.L2ProjectedGradientDescentAttack(steps=50, rel_stepsize=0.1),

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from onelip.certification.errors import UnknownLipschitzConstant
 from onelip.certification.fingerprint import Fingerprint
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
 from onelip.certification.graph import Graph, Shape
 from onelip.certification.leaves import Proofs
 from onelip.certification.precision import ieee_arithmetic
 from onelip.certification.tracing import Tracer
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, UnknownLipschitzConstant
 
 _BATCH = 2
 """Inputs of zeros on which a model is traced: two, so that what mixes the inputs of a batch is seen."""

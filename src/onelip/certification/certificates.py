@@ -26,7 +26,6 @@ from onelip.certification.bounds import (
     program_dtype,
     traced_batch,
 )
-from onelip.certification.errors import BrokenCertificateError
 from onelip.certification.fingerprint import Fingerprint
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy, unwrapped
 from onelip.certification.graph import Graph
@@ -36,7 +35,7 @@ from onelip.certification.precision import ieee_arithmetic
 from onelip.certification.program import check_program
 from onelip.certification.rounding import error_at_sample, error_in_ball
 from onelip.certification.tracing import Tracer
-from onelip.errors import InvalidInputError
+from onelip.errors import BrokenCertificateError, InvalidInputError
 from onelip.linalg.layer_bound import FLOAT32, FLOAT64
 
 ArithmeticName = Literal["float64", "float32"]

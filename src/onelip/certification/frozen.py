@@ -17,8 +17,7 @@ from torch.nn.utils import parametrize, remove_spectral_norm, remove_weight_norm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from onelip.certification.errors import UnknownLipschitzConstant
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, UnknownLipschitzConstant
 from onelip.layers.base import LipschitzLayer
 
 _WRAPPERS = {"DataParallel": "module", "DistributedDataParallel": "module", "OptimizedModule": "_orig_mod"}

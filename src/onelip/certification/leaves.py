@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onelip.certification.errors import UnknownLipschitzConstant
 from onelip.certification.graph import Place, Scores, Shape
 from onelip.certification.padded_convolutions import padded_convolution_bound
 from onelip.certification.proof_costs import announce, layer_proof_cost
+from onelip.errors import UnknownLipschitzConstant
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.bounded import BoundedModule, replaced_method
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from onelip.certification.errors import BrokenCertificateError
+from onelip.errors import BrokenCertificateError
 
 _PRECISIONS = [
     ("generic", "all"),

@@ -10,10 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onelip.certification.errors import BrokenCertificateError
 from onelip.certification.graph import Graph
 from onelip.certification.margins import ScoreConstants
 from onelip.certification.rounding import ForwardError, error_at_sample, error_in_ball
+from onelip.errors import BrokenCertificateError
 from onelip.linalg.layer_bound import FLOAT32, FLOAT64, Arithmetic
 from onelip.linalg.proven import SAFETY
 

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_internals
 
-from onelip.certification.errors import UnknownLipschitzConstant
 from onelip.certification.graph import (
     Fact,
     Graph,
@@ -40,6 +39,7 @@ from onelip.certification.joint import joint_lipschitz
 from onelip.certification.leaves import Leaf, Proofs
 from onelip.certification.operations import find_inside, find_operation, module_refusal, refusal
 from onelip.certification.traced import Traced, all_traced, by_input
+from onelip.errors import UnknownLipschitzConstant
 from onelip.linalg.layer_bound import Hidden, LayerBound, Rounding
 from onelip.linalg.proven import batch_norm_bounds
 from onelip.linalg.tensor_modes import observed

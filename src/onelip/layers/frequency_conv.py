@@ -18,7 +18,7 @@ from onelip.layers.fused import frozen_conv
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.transformed import Kernel, Transformed, frequencies
 from onelip.linalg.device_forms import suits_cpu
-from onelip.linalg.fourier import Size, half_width, is_whole, pack, real_frequencies, torus_blocks
+from onelip.linalg.fourier import Size, half_width, has_one_matrix, pack, real_frequencies, torus_blocks
 
 WHOLE_SHARE, FREQUENCY_SHARE = 0.7, 0.4
 """A convolution acts on frequencies if that takes less than this share of the operations: measured on CPUs. The first
@@ -47,7 +47,7 @@ class CheapestFormConv2d(LipschitzConv2d):
         if not suits_cpu(self.weight.device):  # convolution libraries of accelerators are fast at k x k taps
             return False
         channels = self.core_in, self.core_out
-        share = WHOLE_SHARE if is_whole(size) else FREQUENCY_SHARE
+        share = WHOLE_SHARE if has_one_matrix(size) else FREQUENCY_SHARE
         as_kernel = math.prod(self.core_kernel) * math.prod(size) * math.prod(channels)
         if self.stride != (1, 1) and not self.geometry.transposed and self.keeps_taps:  # applied as torch does it
             as_kernel = math.prod(self.kernel_size) * math.prod(size) * self.in_channels * self.out_channels
@@ -68,7 +68,7 @@ class CheapestFormConv2d(LipschitzConv2d):
 def spectral_operations(size: Size, inputs: int, outputs: int) -> int:
     """Multiply-accumulates per image: two real DFTs as matrix products, and a real or complex product per frequency."""
     height, width = size
-    if is_whole(size):
+    if has_one_matrix(size):
         pixels = height * width
         return pixels**2 * (inputs + outputs) + (2 * pixels - real_frequencies(pixels)) * inputs * outputs
     kept = half_width(width)

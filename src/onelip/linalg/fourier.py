@@ -46,7 +46,7 @@ class RealDFT(NamedTuple):
     rows: Tensor
 
 
-def is_whole(size: Size) -> bool:
+def has_one_matrix(size: Size) -> bool:
     """Whether the torus is transformed by one matrix."""
     return size[0] == size[1] <= LARGEST_WHOLE
 
@@ -101,7 +101,7 @@ def real_dft(size: Size, dtype: torch.dtype, device: torch.device | None = None)
 
 def _make_dft(size: Size, dtype: torch.dtype, device: torch.device) -> RealDFT:
     height, width = size
-    if is_whole(size):
+    if has_one_matrix(size):
         cos, sin = _independent_phases(size, size, device, centre=(0, 0))
         factors = _whole_weights(size, device).sqrt() / math.sqrt(height * width)
         return RealDFT(None, (factors * torch.cat([cos, -sin])).to(dtype))
@@ -272,7 +272,7 @@ def pack(blocks: Blocks) -> Tensor:
 
 def unpack(matrices: Tensor, size: Size) -> Blocks:
     """Inverse of `pack` for the matrices of this torus."""
-    if not is_whole(size):
+    if not has_one_matrix(size):
         return (torch.complex(*matrices.unbind(-4)).mT,)
     real, parts = split_whole(matrices, dim=matrices.dim() - 3)
     return (real.mT, torch.complex(*parts.unbind(-4)).mT) if parts.shape[-3] else (real.mT,)
@@ -305,12 +305,12 @@ def kernel_to_parts(kernel: Tensor, size: Size) -> Tensor:
     phases = torch.cat(_torus_phases(size, kernel))
     taps = kernel.flatten(-2).movedim((-1, -2, -3), (-3, -2, -1))  # (..., taps, i, o)
     parts = torch.matmul(phases, taps.flatten(-2)).unflatten(-1, taps.shape[-2:])
-    return parts if is_whole(size) else parts.unflatten(-3, (2, -1))
+    return parts if has_one_matrix(size) else parts.unflatten(-3, (2, -1))
 
 
 def torus_blocks(kernel: Tensor, size: Size) -> Blocks:
     """The matrices of the circular convolution at the independent frequencies of the torus."""
-    if not is_whole(size):
+    if not has_one_matrix(size):
         return (kernel_to_frequency(kernel, size).flatten(-4, -3),)
     check_real(kernel)
     cos, sin = _torus_phases(size, kernel)
@@ -322,7 +322,7 @@ def torus_blocks(kernel: Tensor, size: Size) -> Blocks:
 
 def _torus_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
     """Phases of the taps: cosines at all independent frequencies, sines at those that are not real."""
-    if not is_whole(size):
+    if not has_one_matrix(size):
         return _kernel_phases(size, kernel)
     taps, dtype = (kernel.shape[-2], kernel.shape[-1]), kernel.dtype
     centre = taps[0] // 2, taps[1] // 2
@@ -365,7 +365,7 @@ def frequency_matrix_at(kernel: Tensor, row: Tensor, column: Tensor) -> Tensor:
 
 def packed_to_kernel(matrices: Tensor, size: Size) -> Tensor:
     """Inverse of `kernel_to_parts` for a kernel that fills the torus: to (..., o, i, h, w)."""
-    if not is_whole(size):
+    if not has_one_matrix(size):
         return _half_spectrum_to_kernel(unpack(matrices, size)[0], size)
     pixels = size[0] * size[1]
     like = matrices.new_empty(1, 1, *size)

@@ -54,8 +54,6 @@ def _fixed_facts() -> dict[str, Any]:
 
 def device_name(device: str, processes: int = 1) -> str:
     """The kind of device, which results within a time depend on: the GPU, or the processor and its threads."""
-    import torch
-
     where = torch.device(device)
     threads = f"{_cpu_model()}, {torch.get_num_threads()} threads"
     name = torch.cuda.get_device_name(where) if where.type == "cuda" else threads

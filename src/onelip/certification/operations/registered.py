@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onelip.certification.errors import UnknownLipschitzConstant
 from onelip.certification.graph import Entrywise, Fact, Moved, Place, Shape, exactly
 from onelip.certification.traced import Traced
+from onelip.errors import UnknownLipschitzConstant
 from onelip.linalg.layer_bound import LayerBound, Rounding
 from onelip.linalg.proven import batch_norm_bounds
 
