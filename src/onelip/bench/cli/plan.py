@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
-
 from onelip.bench.engines.simulated_engine import Cluster, simulate
 from onelip.bench.measurement.memory_limits import CARD_OVERHEAD, GIB
 from onelip.bench.published import published_epochs
@@ -20,7 +18,7 @@ from onelip.bench.study.options import preset
 from onelip.bench.study.planner import plan
 from onelip.bench.study.shortlist import SHORTLISTS, try_shortlist
 from onelip.bench.study.time_left import short_duration
-from onelip.bench.terminal import plain_table
+from onelip.bench.terminal import Terminal, plain_table
 from onelip.errors import InvalidInputError
 
 _NOISE = 0.5
@@ -57,7 +55,7 @@ class PlanCommand:
         nodes = math.ceil(self.gpus / _GPUS_OF_A_NODE)
         cluster = Cluster(nodes, math.ceil(self.gpus / nodes), self.failures, self.failures)
         engine = simulate(jobs, cluster)
-        print(f"On {engine.workers} x {self.gpu}: {short_duration(engine.clock)}, simulated job by job.")
+        _say(f"On {engine.workers} x {self.gpu}: {short_duration(engine.clock)}, simulated job by job.")
         _print_fit(jobs, int(card[1]))
         if self.preset == "paper":
             _print_epochs()
@@ -76,8 +74,8 @@ def _print_stages(jobs: Sequence[Job], gpus: int) -> None:
         (name, str(len(hours)), f"{sum(hours):,.0f}", f"{sum(hours) / gpus / 24:.1f}") for name, hours in stages.items()
     ]
     columns = ("jobs", "GPU-hours", f"days on {gpus} GPUs")
-    Console(highlight=False).print(plain_table(("stage",), columns, rows))
-    print("Trainings for as long as the trials of their search are one of these trials, and only certified.")
+    Terminal().print(plain_table(("stage",), columns, rows))
+    _say("Trainings for as long as the trials of their search are one of these trials, and only certified.")
 
 
 def _print_fit(jobs: Sequence[Job], card_gib: int) -> None:
@@ -86,28 +84,37 @@ def _print_fit(jobs: Sequence[Job], card_gib: int) -> None:
     needed = {job.network.label: (predicted_bytes(job) or 0) + CARD_OVERHEAD for job in trained}
     large = [f"{label} ({size / GIB:.0f} GiB)" for label, size in needed.items() if size > card_gib * GIB]
     largest = max(needed.values(), default=0) / GIB
-    print(f"Memory: the largest training needs {largest:.1f} of {card_gib} GiB; {len(large)} networks do not fit.")
+    _say(f"Memory: the largest training needs {largest:.1f} of {card_gib} GiB; {len(large)} networks do not fit.")
     for label in large:
-        print(f"  does not fit: {label}")
-    print("Trainings have a time budget, and so a GPU each: shared, they would slow each other down.")
+        _say(f"  does not fit: {label}")
+    _say("Trainings have a time budget, and so a GPU each: shared, they would slow each other down.")
 
 
 def _print_epochs() -> None:
     known = [row.epochs for row in published_epochs() if row.epochs is not None]
-    print(f"Within 2h the paper's GPU made {min(known)} to {max(known)} epochs, by method, size and data set.")
+    _say(f"Within 2h the paper's GPU made {min(known)} to {max(known)} epochs, by method, size and data set.")
 
 
 def _print_shortlist() -> None:
-    print("\nCheaper: all methods for 2h, and of each data set, kernel and size only the best for longer.")
+    rows, compared = [], 0
     for shortlist in SHORTLISTS:
         exact = try_shortlist(shortlist)
         noisy = try_shortlist(shortlist, noise=_NOISE, repetitions=_REPETITIONS)
         words = ", ".join(f"{count} for {hours}h" for hours, count in shortlist.items())
-        print(
-            f"  {words}: {exact.hours:,} of {exact.full_hours:,} GPU-hours; the same best three in "
-            f"{100 * exact.same_best:.0f} % of {exact.comparisons} published comparisons "
-            f"({100 * noisy.same_best:.0f} % if results vary by {_NOISE} points)"
-        )
+        same = (f"{100 * one.same_best:.0f} %" for one in (exact, noisy))
+        rows.append((words, f"{exact.hours:,} of {exact.full_hours:,}", *same))
+        compared = exact.comparisons
+    _say("\nCheaper: all methods for 2h, and of each data set, kernel and size only the best for longer.")
+    Terminal().print(plain_table(("methods",), ("GPU-hours", "same best three", "with noise"), rows))
+    _say(
+        f"How often the best three are those of the full protocol, in the {compared} comparisons that the paper has "
+        f"published, and if results vary by {_NOISE} points from run to run."
+    )
+
+
+def _say(text: str) -> None:
+    """Broken into lines at the width of the terminal."""
+    Terminal().print(text)
 
 
 COMMAND = PlanCommand
