@@ -26,7 +26,7 @@ def trained_network(x: Tensor, labels: Tensor) -> nn.Module:
     """The README's network, trained for margins."""
     torch.manual_seed(0)
     layers = [BCOPConv2d(3, 16, 3, stride=2), MaxMin(), BCOPConv2d(16, 32, 3, stride=2), MaxMin()]
-    model = nn.Sequential(*layers, BCOPConv2d(32, 64, 1), MaxMin(), nn.Flatten(), BCOPLinear(4096, 10))
+    model = nn.Sequential(*layers, BCOPConv2d(32, 64, 2, stride=2), MaxMin(), nn.Flatten(), BCOPLinear(1024, 10))
     loss, optimiser = onelip.OffsetCrossEntropy(temperature=0.5), torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(4):
         for part in torch.randperm(len(x)).split(64):
