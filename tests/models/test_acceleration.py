@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import onelip
 from onelip.layers import AOLConv2d, LOTConv2d, LOTLinear, MaxMin
 from onelip.layers.base import LipschitzLayer
+from onelip.linalg.tensor_modes import observed
 from onelip.models import batch_parts
 
 
@@ -91,7 +92,7 @@ def test_training_is_the_same_with_fewer_transformations(make: object, monkeypat
     torch.testing.assert_close(outputs_and_gradients(model), expected)
     together = len(calls)
     calls.clear()
-    with onelip.linalg.tensor_modes.observed():
+    with observed():
         model(images())
     assert together < len(calls)
 
