@@ -155,3 +155,20 @@ def test_constants_that_float32_does_not_hold_count_as_rounded(how: str) -> None
     missing = abs(float(torch.tensor(0.1)) - 0.1) * math.sqrt(64)
     assert made >= missing * (2 if how == "add" else 1)
     certifier(torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("function", "advice"),
+    [
+        (lambda x: x.gather(1, torch.zeros(2, 4, dtype=torch.long)), r"x\[:, places\]"),
+        (lambda x: x.cumsum(1), "triangular"),
+        (lambda x: x.half(), "one type"),
+        (lambda x: torch.fft.rfft(x).abs(), "CayleyConv2d"),
+        (lambda x: x.masked_fill(torch.tensor(True), 0.0), "mask of zeros and ones"),
+        (lambda x: x.unfold(1, 2, 1), r"F\.unfold"),
+        (lambda x: F.max_pool2d(x.reshape(-1, 1, 2, 2), 2, return_indices=True)[0], "pool without"),
+    ],
+)
+def test_a_refusal_says_where_and_what_to_use(function: Callable[[Tensor], Any], advice: str) -> None:
+    with pytest.raises(UnknownLipschitzConstant, match=rf"test_odd_calls.py line \d+\) is not known: .*{advice}"):
+        lipschitz_bound(nn.Sequential(nn.Identity(), Calls(function)), (4,))

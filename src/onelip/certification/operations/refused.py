@@ -6,6 +6,9 @@ from torch import nn
 
 _NORMALISING = "divides by a deviation that depends on the input and has no Lipschitz constant; use onelip.layers.{}"
 _PRODUCT = "multiplies values that depend on the input, which has no Lipschitz constant"
+_INDICES = "it returns indices too, which jump; pool without them"
+_CONVERTS = "it converts numbers to another type; keep one type throughout"
+_SPECTRUM = "complex numbers are not supported; use a layer of onelip in the frequency domain, such as CayleyConv2d"
 _JUMPS = "jumps, so that it has no Lipschitz constant"
 
 _REASONS: dict[str, str] = {
@@ -46,6 +49,22 @@ _REASONS: dict[str, str] = {
     "std": "a deviation of the input is not supported; use torch.linalg.vector_norm",
     "var": "a variance has no Lipschitz constant; use torch.linalg.vector_norm",
     "mul": f"it {_PRODUCT}",
+    "prod": f"it {_PRODUCT}",
+    "cumprod": f"it {_PRODUCT}",
+    "cumsum": "cumulative sums are not looked into; write them as matmul with a constant triangular matrix",
+    "diff": "differences are not looked into; write them as x[:, 1:] - x[:, :-1]",
+    "tensordot": "tensordot is not looked into; write it as F.linear or matmul with a constant matrix",
+    "gather": "it takes other places for each input; use x[:, places] with constant places",
+    "take_along_dim": "it takes other places for each input; use x[:, places] with constant places",
+    "masked_fill": "it is not looked into; multiply by a constant mask of zeros and ones",
+    "median": "it is not looked into; sort, and take the place in the middle",
+    "kthvalue": "it is not looked into; sort, and take one place",
+    "unfold": "Tensor.unfold is not looked into; use F.unfold, or a convolution",
+    "max_pool1d_with_indices": _INDICES,
+    "max_pool2d_with_indices": _INDICES,
+    "max_pool3d_with_indices": _INDICES,
+    **dict.fromkeys(("half", "bfloat16", "int", "long", "type"), _CONVERTS),
+    **dict.fromkeys(("fft_fft", "fft_rfft", "fft_fft2", "fft_rfft2"), _SPECTRUM),
 }
 _MODULES = {
     "MultiheadAttention": f"attention {_PRODUCT}; mix positions by a onelip layer",
