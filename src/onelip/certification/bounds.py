@@ -89,9 +89,10 @@ def trace(model: nn.Module, input_shape: Sequence[int] | None = None) -> Graph:
 def check_stateless(before: Fingerprint, model: nn.Module) -> None:
     """Refuse a model that is not the same after a call as before."""
     if not before.matches(model):
+        names = ", ".join(map(repr, before.changed_attributes(model))) or "its buffers"
         raise UnknownLipschitzConstant(
-            "the Lipschitz constant of the model is not known: its forward changes its own buffers or attributes, "
-            "so that it is another function at every call"
+            f"the Lipschitz constant of the model is not known: its forward changes {names}, so that it may be another "
+            "function at every call; what is only kept for others to look at must be None before"
         )
 
 

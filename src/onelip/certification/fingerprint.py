@@ -32,11 +32,13 @@ class Fingerprint:
 
     def matches(self, model: nn.Module) -> bool:
         """Whether the model is as it was."""
-        return (
-            _structure(model) == self._structure
-            and all(map(same_numbers, self._tensors, _tensors(model)))
-            and all(map(_same, self._attributes, _attributes(model)))
-        )
+        same = _structure(model) == self._structure and all(map(same_numbers, self._tensors, _tensors(model)))
+        return same and not self.changed_attributes(model)
+
+    def changed_attributes(self, model: nn.Module) -> list[str]:
+        """Which attributes of the user's own modules are not what they were."""
+        now = _attributes(model)
+        return [name for name, old in self._attributes.items() if name not in now or not _same(old, now[name])]
 
 
 def same_numbers(first: Tensor, second: Tensor) -> bool:
@@ -65,13 +67,15 @@ def _structure(model: nn.Module) -> list[Any]:
     return found
 
 
-def _attributes(model: nn.Module) -> list[Any]:
-    """What the user's own modules hold beside modules, parameters and buffers."""
-    return [
-        _snapshot({key: value for key, value in vars(module).items() if key not in _TORCHS_OWN}, _DEPTH)
-        for module in model.modules()
+def _attributes(model: nn.Module) -> dict[str, Any]:
+    """What the user's own modules hold beside modules, parameters and buffers, by name."""
+    return {
+        f"{name}.{key}" if name else key: _snapshot(value, _DEPTH)
+        for name, module in model.named_modules()
         if not _is_known(module)
-    ]
+        for key, value in vars(module).items()
+        if key not in _TORCHS_OWN
+    }
 
 
 def _snapshot(value: Any, depth: int) -> Any:
