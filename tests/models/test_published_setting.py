@@ -13,7 +13,7 @@ from onelip.errors import InvalidInputError
 from onelip.layers import BCOPConv2d, SLLConv2d, SOCConv2d, list_methods
 from onelip.models import ConvNet
 
-PUBLISHED = [method.key for method in list_methods() if method.setting is not None]
+PUBLISHED = [method.key for method in list_methods() if method.setting is not None and method.setting.conv is None]
 
 
 def network(method: str, **options: Any) -> ConvNet:

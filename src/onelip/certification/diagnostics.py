@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,11 +18,13 @@ from torch.autograd.functional import jvp, vjp
 from torch.nn import functional as F
 
 from onelip.certification.bounds import checked_shape, program_dtype
+from onelip.certification.errors import UnknownLipschitzConstant
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
-from onelip.certification.graph import Node
-from onelip.certification.leaves import Proofs
+from onelip.certification.graph import Node, Place, Scores, Shape
+from onelip.certification.leaves import Leaf, Proofs
 from onelip.certification.precision import ieee_arithmetic
 from onelip.certification.tracing import Tracer
+from onelip.linalg.layer_bound import LayerBound
 
 TOLERANCE = 1e-4
 """Excess over 1 that float32 weights may have."""
@@ -70,6 +73,16 @@ class Diagnostics:
         return [first, *(asdict(layer) for layer in self.layers)]
 
 
+class _ProofsWhereKnown(Proofs):
+    """A layer that states no bound has an infinite one: its variance and norm are what one wants to see then."""
+
+    def leaf_bound(self, leaf: Leaf, shape: Shape, place: Place) -> tuple[LayerBound, Scores | None]:
+        try:
+            return super().leaf_bound(leaf, shape, place)
+        except UnknownLipschitzConstant:
+            return LayerBound(math.inf, 0.0, None), None
+
+
 def diagnose(model: nn.Module, x: Tensor, labels: Tensor | None = None, *, iterations: int = 50) -> Diagnostics:
     """Variances, norms and, with labels, gradient norms of the cross-entropy on one batch, in evaluation mode.
 
@@ -79,7 +92,7 @@ def diagnose(model: nn.Module, x: Tensor, labels: Tensor | None = None, *, itera
     check_surroundings()
     program = evaluation_model(model)
     with ieee_arithmetic():
-        tracer = Tracer(frozen_copy(program), Proofs(), program_dtype(program), keep=True)
+        tracer = Tracer(frozen_copy(program), _ProofsWhereKnown(), program_dtype(program), keep=True)
         graph, _ = tracer.run(x.detach().double().requires_grad_(labels is not None))
         nodes = [node for node in graph.used() if node.inputs]
         gradients = [None] * len(nodes) if labels is None else _gradient_norms(nodes, labels)

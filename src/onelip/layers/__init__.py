@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from onelip.errors import InvalidInputError, did_you_mean
 from onelip.layers.activations import Abs, GroupSort, Householder, MaxMin
@@ -105,6 +105,8 @@ def _find_methods() -> dict[str, MethodInfo]:
     return {method.key: method for method in sorted(methods, key=lambda method: method.key)}
 
 
+Variant = Literal["own", "published"]
+
 _METHODS = _find_methods()
 _TRANSPOSED = {key: transposed(method.conv) for key, method in _METHODS.items()}
 _OF_SIGNALS = {key: of_signals(method.conv) for key, method in _METHODS.items()}
@@ -130,9 +132,12 @@ def get_method(key: str) -> MethodInfo:
     return method
 
 
-def create_conv(method: str, *args: Any, **kwargs: Any) -> LipschitzConv2d:
-    """`<Method>Conv2d(*args, **kwargs)` by the method's key."""
-    return get_method(method).conv(*args, **kwargs)
+def create_conv(method: str, *args: Any, variant: Variant = "own", **kwargs: Any) -> LipschitzConv2d:
+    """`<Method>Conv2d(*args, **kwargs)` by the method's key.
+
+    variant="published" is the layer of the public code where no certificate can be made of it: eco and sandwich.
+    """
+    return _classes(method, variant)[0](*args, **kwargs)
 
 
 def create_conv_transpose(method: str, *args: Any, **kwargs: Any) -> LipschitzConvTranspose2d:
@@ -153,9 +158,21 @@ def create_conv3d(method: str, *args: Any, **kwargs: Any) -> LipschitzConv3d:
     return _OF_VOLUMES[key](*args, **kwargs)
 
 
-def create_linear(method: str, *args: Any, **kwargs: Any) -> LipschitzLinear:
-    """`<Method>Linear(*args, **kwargs)` by the method's key."""
-    return get_method(method).linear_layer(*args, **kwargs)
+def create_linear(method: str, *args: Any, variant: Variant = "own", **kwargs: Any) -> LipschitzLinear:
+    """`<Method>Linear(*args, **kwargs)` by the method's key; `variant` as for `create_conv`."""
+    return _classes(method, variant)[1](*args, **kwargs)
+
+
+def _classes(method: str, variant: str) -> tuple[type[LipschitzConv2d], type[LipschitzLinear]]:
+    info = get_method(method)
+    if variant == "own":
+        return info.conv, info.linear_layer
+    setting = info.setting
+    if variant != "published" or setting is None or setting.conv is None or setting.linear_layer is None:
+        known = [key for key, other in _METHODS.items() if other.setting and other.setting.conv]
+        allowed = f'use "own", or "published" of {", ".join(known)}'
+        raise InvalidInputError(f"{info.key} has no variant {variant!r}, {allowed}")
+    return setting.conv, setting.linear_layer
 
 
 __all__ = [

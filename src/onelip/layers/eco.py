@@ -21,7 +21,8 @@ from onelip.errors import InvalidInputError
 from onelip.layers.convolution import PaddingMode, channels_innermost, circular_pad
 from onelip.layers.fft_products import half_spectrum, spectrum_to_kernel, trains_by_fft
 from onelip.layers.fused import frozen_conv
-from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
+from onelip.layers.published_eco import PublishedECOConv2d, PublishedECOLinear
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.transformed import Frequencies, Matrix, Transformed, embedded, frequencies
@@ -140,6 +141,15 @@ METHOD = MethodInfo(
     conv=ECOConv2d,
     linear_layer=ECOLinear,
     learning_rate=0.05,
+    setting=PublishedSetting(
+        padding_mode="circular",
+        start="normal of deviation c^(-1/2); biases uniform in +-c^(-1/2)",
+        head="a 1 x 1 convolution of the method",
+        iterations="series of 5 terms in training, 10 in evaluation",
+        otherwise="no certificate is made of the published layers",
+        conv=PublishedECOConv2d,
+        linear_layer=PublishedECOLinear,
+    ),
     published=Complexity(
         input_operations="CONV",
         input_macs="b*s**2*c**2*k**2",

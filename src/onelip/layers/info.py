@@ -36,7 +36,8 @@ class PublishedSetting:
     `padding_mode` is that of its convolutions, `ends_init` the start of the first convolution and of the last layer
     where it is not that of the others, `options` are arguments of convolutions larger than 1 x 1. The starts
     themselves are the layers' own init="published". The rest is said in words: `start` of weights and biases, `head`,
-    the last layer, `iterations` in training and evaluation, and what is computed `otherwise` here.
+    the last layer, `iterations` in training and evaluation, and what is computed `otherwise` here. `conv` and
+    `linear_layer` are the published layers where no certificate can be made of them; onelip's own are used elsewhere.
     """
 
     padding_mode: PaddingMode
@@ -46,6 +47,8 @@ class PublishedSetting:
     otherwise: str
     ends_init: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    conv: type[LipschitzConv2d] | None = None
+    linear_layer: type[LipschitzLinear] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,7 @@ class MethodInfo:
     compute the same function, else it says how they differ. `learning_rate` is that of SGD over hours,
     `short_learning_rate` that of Adam over minutes (docs/training.md). `published` are the costs of the method as
     published, `ours` those of this implementation where it computes differently. `setting` is what the comparison
-    paper's code does, None for a method that it does not train with.
+    paper's code does, None for a method that it does not have.
     """
 
     key: str

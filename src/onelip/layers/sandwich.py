@@ -30,8 +30,9 @@ from onelip.errors import InvalidInputError
 from onelip.layers.convolution import same_convolution
 from onelip.layers.fft_products import fourier_product, half_spectrum, parts_of, trains_by_fft
 from onelip.layers.frequency_conv import torus_size
-from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import centre_tap, initialise
+from onelip.layers.published_sandwich import PublishedSandwich
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear, ParametrisedLayer
 from onelip.layers.transformed import Transformed, at_frequency_zero, check_size, embedded, frequencies
 from onelip.linalg.fourier import (
@@ -56,10 +57,17 @@ LINEAR_START_BIAS = 0.01
 relu has no slope, are lifted off zero; a larger bias adds up over the layers and drowns the signal."""
 
 
-def halves(weight: Tensor, outputs: int) -> tuple[Tensor, Tensor]:
-    """sqrt(2) A^H (out x out) and sqrt(2) B (out x in) from an unconstrained (..., out + in, out) matrix."""
+def halves(weight: Tensor, outputs: int, psi: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """sqrt(2) A^H (out x out) and sqrt(2) B (out x in) from an unconstrained (..., out + in, out) matrix.
+
+    With a psi (..., out), which the published layers have: sqrt(2) A^H Psi and sqrt(2) Psi^(-1) B.
+    """
     isometry = math.sqrt(2) * cayley(weight)
-    return isometry[..., :outputs, :], isometry[..., outputs:, :].mH
+    outer, inner = isometry[..., :outputs, :], isometry[..., outputs:, :].mH
+    if psi is None:
+        return outer, inner
+    psi = psi.reshape(*psi.shape[:-1], *[1] * (weight.dim() - psi.dim()), outputs)
+    return outer * psi.exp(), inner * (-psi).exp().mT
 
 
 class _Sandwich(ParametrisedLayer):
@@ -208,12 +216,12 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Both halves at every frequency of the torus, or once for a 1 x 1 kernel."""
         if size is None:
-            return SandwichPixels(*halves(tensors["weight"][..., 0, 0], self.core_out))
+            return SandwichPixels(*halves(tensors["weight"][..., 0, 0], self.core_out, tensors.get("psi")))
         torus = torus_size(size, self.core_kernel, self.padding_mode)
         if trains_by_fft(self.training, tensors["weight"].device):
-            outer, inner = halves(half_spectrum(tensors["weight"], torus), self.core_out)
+            outer, inner = halves(half_spectrum(tensors["weight"], torus), self.core_out, tensors.get("psi"))
             return SandwichFFT(parts_of(outer), parts_of(inner), torus, size)
-        blocks = [halves(block, self.core_out) for block in torus_blocks(tensors["weight"], torus)]
+        blocks = [halves(block, self.core_out, tensors.get("psi")) for block in torus_blocks(tensors["weight"], torus)]
         outer, inner = (pack(tuple(half)) for half in zip(*blocks, strict=True))
         parts = frequencies(outer, torus, size)
         return SandwichFrequencies(outer, inner, parts.dft_rows, parts.dft_columns, size)
@@ -227,9 +235,17 @@ class SandwichLinear(_Sandwich, LipschitzLinear):
         """(out + in, out)."""
         return self.core_out + self.core_in, self.core_out
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> SandwichProduct:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """Both halves."""
-        return SandwichProduct(*halves(tensors["weight"], self.core_out))
+        return SandwichProduct(*halves(tensors["weight"], self.core_out, tensors.get("psi")))
+
+
+class PublishedSandwichConv2d(PublishedSandwich, SandwichConv2d):
+    """The published convolution; no certificate is made of it."""
+
+
+class PublishedSandwichLinear(PublishedSandwich, SandwichLinear):
+    """The published linear layer; no certificate is made of it."""
 
 
 METHOD = MethodInfo(
@@ -244,6 +260,15 @@ METHOD = MethodInfo(
     linear_layer=SandwichLinear,
     learning_rate=0.02,
     short_learning_rate=0.0005,  # at 0.002 the activations of wider networks die: nothing is learnt any more
+    setting=PublishedSetting(
+        padding_mode="circular",
+        start="torch's default; biases uniform",
+        head="the method's linear layer",
+        iterations="none",
+        otherwise="no certificate is made of the published layers",
+        conv=PublishedSandwichConv2d,
+        linear_layer=PublishedSandwichLinear,
+    ),
     published=Complexity(
         input_operations="FFTs, MVs & ACT",
         input_macs="2*b*s**2*c**2",

@@ -24,6 +24,7 @@ from onelip.layers import (
     GroupSort,
     Householder,
     MaxMin,
+    Variant,
     create_conv,
     create_linear,
     get_method,
@@ -181,7 +182,7 @@ def _modules_of(config: ConvNetConfig, factory: dict[str, Any]) -> OrderedDict[s
         modules[f"block{block}"] = nn.Sequential(convs)
         channels *= 2
     modules["flatten"] = nn.Flatten()
-    modules["linear"] = create_linear(config.method, channels, channels, init=ends, **factory)
+    modules["linear"] = create_linear(config.method, channels, channels, init=ends, variant=_variant(config), **factory)
     modules["scores"] = FirstChannels(config.num_classes)
     return modules
 
@@ -208,7 +209,13 @@ def _conv(config: ConvNetConfig, channels: int, kernel_size: int, factory: dict[
     options: dict[str, Any] = {"padding_mode": config.padding_mode, "init": config.init, **factory}
     if config.setting == "published" and published is not None and kernel_size > 1:
         options |= published.options
-    return create_conv(config.method, channels, channels, kernel_size, **options)
+    return create_conv(config.method, channels, channels, kernel_size, variant=_variant(config), **options)
+
+
+def _variant(config: ConvNetConfig) -> Variant:
+    published = get_method(config.method).setting
+    has_own_layers = published is not None and published.conv is not None
+    return "published" if config.setting == "published" and has_own_layers else "own"
 
 
 def _activation(config: ConvNetConfig, channels: int, factory: dict[str, Any]) -> nn.Module:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
-from onelip.layers import get_method
 from onelip.layers.cpl import CPLConv2d, CPLLinear
 from onelip.layers.sll import PUBLISHED_EPSILON
 from onelip.layers.soc import LARGEST_ANGLE, unit_skew_kernel
@@ -56,8 +55,7 @@ def read_public_model(name: str, path: str | os.PathLike[str]) -> ConvNet:
 @torch.no_grad()
 def convert_public_state(state: State, config: ConvNetConfig) -> ConvNet:
     """The network of this configuration with the weights of a public state dict."""
-    published = get_method(config.method).setting
-    if published is None or config.setting != "published":
+    if config.method not in _CONVERTERS or config.setting != "published":
         raise InvalidInputError(f"{config.method} with setting={config.setting!r} has no public model")
     model = ConvNet.from_config(config).eval()
     ours = model.state_dict()

@@ -184,7 +184,7 @@ class RunSpec:
     a few hundred steps, or fast for fastnet. auto is short for budgets below 1h, else paper; for fastnet it is fast."""
     setting: Literal["auto", "own", "published"] = "auto"
     """Starts, padding and layer arguments: onelip's own, or those of the comparison paper's code. auto is published
-    for the recipe paper, where the paper has the method, else own."""
+    for the recipe paper, where the paper has the method and it can be certified, else own."""
     batch_size: int | None = None
     """Images per step, over all processes; by default that of the recipe (paper and fast: 256; short: 64)."""
     lr: float | None = None
@@ -239,8 +239,9 @@ class RunSpec:
         if self.recipe not in RECIPES:
             raise InvalidInputError(f"unknown recipe {self.recipe!r}; known: auto, {', '.join(RECIPES)}")
         if self.setting == "auto":
-            has_published = self.recipe == "paper" and method is not None and method.setting is not None
-            self._set("setting", "published" if has_published else "own")
+            published = None if method is None else method.setting
+            is_certified = published is not None and published.conv is None
+            self._set("setting", "published" if self.recipe == "paper" and is_certified else "own")
         if method is None:
             if self.setting == "published":
                 raise InvalidInputError(f"{self.network.model} has no published setting, use --setting own")

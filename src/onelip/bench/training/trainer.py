@@ -145,7 +145,9 @@ class Trainer:
         """1 by construction of the method; for a user's own model what can be proven now; infinity for neither."""
         network = self.config.network
         if not network.is_factory:
-            return 1.0 if get_method(network.method).guarantee != "none" else math.inf
+            method = get_method(network.method)
+            uncertified = self.config.setting == "published" and method.setting is not None and method.setting.conv
+            return math.inf if method.guarantee == "none" or uncertified else 1.0
         try:
             return lipschitz_bound(self.result, network.data.shape)
         except UnknownLipschitzConstant:
