@@ -91,7 +91,8 @@ def add_training(
                         config = train_config(method, size, dataset, budget, seed, kernel_size=kernel_size)
                         name = finish(runs, "train", config, train_metrics(certified, accuracy, seconds), seconds * 1.2)
                         entries = [
-                            {"step": 16 * e, "train_loss": 2.3 / (1 + 0.2 * e * (1 + certified))} for e in range(20)
+                            {"step": 16 * e, "epoch": e, "train_loss": 2.3 / (1 + 0.2 * e * (1 + certified))}
+                            for e in range(20)
                         ]
                         (runs / name / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 

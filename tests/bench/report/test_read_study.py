@@ -30,14 +30,14 @@ from onelip.errors import InvalidInputError
 def test_training_records_become_rows(tmp_path: Path) -> None:
     config = train_config("soc", "XS", "cifar10", "2h", seed=3, kernel_size=1)
     name = finish(tmp_path, "train", config, train_metrics(0.5, 0.7, 7190.0))
-    (tmp_path / name / "log.jsonl").write_text('{"step": 1, "train_loss": 2.0}\n{"step": 2, "tra')
+    (tmp_path / name / "log.jsonl").write_text('{"step": 1, "epoch": 1, "train_loss": 2.0}\n{"step": 2, "tra')
     (row,) = read_study(tmp_path).trained
     network = row.network
     assert (network.method, network.size_name, network.dataset, network.kernel_size) == ("soc", "XS", "cifar10", 1)
     assert (row.budget.name, row.budget.hours, row.learning_rate, row.weight_decay) == ("2h", 2.0, 0.05, 7e-6)
     assert (row.accuracy, row.train_seconds, row.test_images) == (0.7, 7190.0, 1000)
     assert row.certified == {36: 0.5, 72: 0.375, 108: pytest.approx(0.275), 255: pytest.approx(0.1)}
-    assert row.losses == ((1.0, 2.0),), "the line that a kill cut short is left out"
+    assert row.losses == [(1.0, 2.0)], "the line that a kill cut short is left out"
 
 
 def test_a_budget_in_epochs_has_the_time_that_it_took(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_report_is_written_over_odd_records_of_all_kinds(tmp_path: Path) -> No
     """Machine facts of the wrong type, odd lines of a log, long texts: shown or listed, never an end of the report."""
     good = finish(tmp_path, "train", train_config("soc", "M", "cifar10", "24h"), train_metrics(0.5, 0.7, 1.0))
     (tmp_path / good / "log.jsonl").write_text(
-        '{"step": 1, "train_loss": 2.0}\n[1]\n{"step": "x", "train_loss": 1}\n\n{"step": 3, "train_loss": 1.5}\n'
+        '{"epoch": 1, "train_loss": 2.0}\n[1]\n{"epoch": "x", "train_loss": 1}\n\n{"epoch": 3, "train_loss": 1.5}\n'
     )
     for index, (_, kind, config, metrics) in enumerate(ODD):
         add_odd_record(tmp_path, index, kind, config, metrics)

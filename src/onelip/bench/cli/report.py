@@ -42,7 +42,7 @@ def write_study_report(study: Path, out: Path | None = None, *, theory: bool = T
         built = write_report(
             study,
             out,
-            theory=_counted_theory() if theory else None,  # needs the layers, which the report itself must not touch
+            theory=counted_theory() if theory else None,  # needs the layers, which the report itself must not touch
             progress=lambda what, done, total: status.update(f"figure {done + 1} of {total}"),
         )
     console = Terminal(soft_wrap=True, quiet=quiet)
@@ -55,7 +55,8 @@ def write_study_report(study: Path, out: Path | None = None, *, theory: bool = T
     console.print(f"report: {visible(built.page)}")
 
 
-def _counted_theory() -> Theory:
+def counted_theory() -> Theory:
+    """The complexity table for one layer, with what was counted beside the formulas."""
     shape = LayerShape()
     lines = []
     for row, counted in counted_rows(shape):

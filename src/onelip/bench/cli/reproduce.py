@@ -11,7 +11,9 @@ from pathlib import Path
 from rich.console import Console
 
 from onelip.bench.reproduction import METHODS, Comparison, reproduce, reproduction_spec
+from onelip.bench.reproduction.defects import DEFECTIVE, defect_spec, train_and_diagnose
 from onelip.bench.terminal import plain_table
+from onelip.errors import InvalidInputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,10 @@ class ReproduceCommand:
     """XS, S or M."""
     epochs: int = 1
     """Epochs to train; the published values at the last one are compared."""
+    defects: bool = False
+    """Instead, train ECO and Sandwich as published and as here for a minute each, for `onelip paper eco sandwich`."""
+    width: int | None = None
+    """With --defects: channels after the first layer, instead of XS."""
     seed: int = 0
     """Starting values, order of images and augmentation."""
     runs_dir: Path = Path("reproduction")
@@ -44,6 +50,8 @@ class ReproduceCommand:
 
     def run(self) -> int:
         """Train one method after the other; 1 if one is below the published values by more than the tolerance."""
+        if self.defects:
+            return self._train_defects()
         chosen = [method.lower() for method in self.methods] or METHODS
         specs = [reproduction_spec(method, self.size.upper(), self.epochs, self.seed) for method in chosen]
         found = []
@@ -58,6 +66,20 @@ class ReproduceCommand:
         else:
             _print_table(found)
         return 1 if any(comparison.verdict == "lower" for comparison in found) else 0
+
+    def _train_defects(self) -> int:
+        """Train four networks, which takes their diagnostics into their records."""
+        if unknown := set(self.methods) - set(DEFECTIVE):
+            raise InvalidInputError(
+                f"--defects: {', '.join(sorted(unknown))} has none to show; use {', '.join(DEFECTIVE)}"
+            )
+        for method in self.methods or DEFECTIVE:
+            for setting in ("published", "own"):
+                spec = defect_spec(method, setting, self.width)
+                record = train_and_diagnose(spec, self.runs_dir, progress=not self.quiet)
+                print(f"{method}, {setting}: {self.runs_dir / record.name}: {record.status.value}")
+        print(f"onelip paper {' '.join(self.methods or DEFECTIVE)} --study {self.runs_dir}")
+        return 0
 
 
 def _line(found: Comparison) -> str:

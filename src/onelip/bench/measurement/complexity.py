@@ -21,6 +21,7 @@ import sympy  # comes with torch
 from onelip.errors import InvalidInputError
 from onelip.layers import get_method, list_methods
 from onelip.layers.info import Complexity
+from onelip.models.config import ConvNetConfig
 
 Source = Literal["published", "onelip"]
 
@@ -81,6 +82,23 @@ def evaluate(expression: str, shape: LayerShape) -> float:
         return float(formula.subs(sizes))
     except (SyntaxError, AttributeError, TypeError) as error:
         raise InvalidInputError(f"the cost {expression!r} is not an expression in b, s, c, k, t") from error
+
+
+PUBLISHED_ITERATIONS = {"bcop": 20, "lot": 10, "soc": 5}
+"""Inner iterations t that the comparison paper trains with."""
+
+
+def published_training_memory(method: str, size: str, image_size: int, batch: int = 256) -> float:
+    """Bytes that the published formulas give for the paper's network in training: all layers, float32."""
+    config = ConvNetConfig(method=method, size=size, num_classes=10, input_size=image_size)
+    costs, steps = get_method(method).published, PUBLISHED_ITERATIONS.get(method, 1)
+    layers = [(1, LayerShape(batch, image_size, config.channels, 1, steps))]
+    for block in range(config.num_blocks):
+        kernel = 1 if block == config.num_blocks - 1 else config.kernel_size
+        layers.append((5, LayerShape(batch, image_size >> block, config.channels << block, kernel, steps)))
+    layers.append((1, LayerShape(batch, 1, config.features, 1, steps)))
+    formulas = costs.input_memory, costs.parameter_memory
+    return 4 * sum(count * evaluate(formula, shape) for count, shape in layers for formula in formulas)
 
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -6,12 +6,14 @@ from onelip.bench.published.tables import (
     PublishedModel,
     PublishedResult,
     PublishedRow,
+    PublishedSpeed,
     published_curves,
     published_epochs,
     published_later,
     published_ranking,
     published_rates,
     published_results,
+    published_speeds,
     published_state_of_the_art,
 )
 
@@ -21,11 +23,13 @@ __all__ = [
     "PublishedModel",
     "PublishedResult",
     "PublishedRow",
+    "PublishedSpeed",
     "published_curves",
     "published_epochs",
     "published_later",
     "published_ranking",
     "published_rates",
     "published_results",
+    "published_speeds",
     "published_state_of_the_art",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
+import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import resources
@@ -108,6 +109,29 @@ def published_results() -> tuple[PublishedResult, ...]:
 def published_curves() -> tuple[PublishedEpoch, ...]:
     """About fifty epochs, most of them early ones, of 21 runs: seven methods at XS, S and M."""
     return _read("curves.csv", PublishedEpoch)
+
+
+@dataclass(frozen=True)
+class PublishedSpeed:
+    """Images per second of training and of evaluation, on the paper's GPU and with its data loading."""
+
+    training: float
+    inference: float
+
+
+@functools.cache
+def published_speeds() -> dict[tuple[str, str], PublishedSpeed]:
+    """(method, size) to the medians over the epochs that are known of its 24-hour run on CIFAR-10."""
+    runs: dict[tuple[str, str], list[PublishedEpoch]] = {}
+    for row in published_curves():
+        runs.setdefault((row.key, row.size), []).append(row)
+    return {
+        network: PublishedSpeed(
+            statistics.median(row.train_images_per_second for row in rows),
+            statistics.median(row.test_images_per_second for row in rows),
+        )
+        for network, rows in runs.items()
+    }
 
 
 @functools.cache

@@ -1,14 +1,15 @@
 """Candidates of the advisor: measured where a study has results for the data set, else published.
 
 Costs come from the study's own measurements. Memory that was not measured is predicted; latency that was not measured
-is not known. Every figure keeps its source.
+is that of the paper's logs, in images per second on its GPU relative to the fastest method of the size (the paper finds
+that AOL and BCOP have no overhead over a plain network). Every figure keeps its source.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from onelip.bench.published import published_epochs, published_results
+from onelip.bench.published import published_epochs, published_results, published_speeds
 from onelip.bench.published.predicted_costs import IMAGE_SIZES, predicted_training_memory
 from onelip.bench.report.advice import BudgetResult, Candidate
 from onelip.bench.report.result_tables import published_share
@@ -19,6 +20,7 @@ from onelip.bench.runs.specs import NetworkSpec
 PUBLISHED_SOURCE = "published in the paper (its code, one A100)"
 MEASURED_SOURCE = "measured in this study"
 NOT_MEASURED = "not measured here"
+PUBLISHED_LATENCY = "images per second in the paper's logs, on its GPU, relative to the fastest method of the size"
 
 _Place = tuple[str, str, int | None]
 """Method, size and image side: what memory and time of a network depend on."""
@@ -47,10 +49,18 @@ class MeasuredCosts:
             memory = (measured.training, f"{measured.source}, batch {measured.batch_size}, this study")
         else:
             memory = (predicted, "not known" if predicted is None else "predicted by onelip, batch 256")
-        latency = (None, NOT_MEASURED)
+        latency = _published_latency(network)
         if time is not None:
             latency = (time.inference.ratio.median, f"measured on {time.hardware}, batch {time.batch_size}")
         return Candidate(network.dataset, network.method, network.size_name, tuple(results), source, *memory, *latency)
+
+
+def _published_latency(network: NetworkSpec) -> tuple[float | None, str]:
+    """From the evaluation of the paper's runs on 32 x 32 images, XS, S and M."""
+    speeds = {method: s.inference for (method, size), s in published_speeds().items() if size == network.size_name}
+    if network.method not in speeds or IMAGE_SIZES.get(network.dataset) != 32:
+        return None, NOT_MEASURED
+    return max(speeds.values()) / speeds[network.method], PUBLISHED_LATENCY
 
 
 def measured_candidates(study: StudyResults) -> list[Candidate]:

@@ -49,7 +49,7 @@ class Theory:
 def cost_tables(study: StudyResults, theory: Theory | None) -> list[ReportTable]:
     """Tables of all costs; those without rows are left out later."""
     tables = [_time_table(study), _memory_table(study), _operations_table(study), _layer_table(study)]
-    return [*tables, *([_theory_table(theory)] if theory else [])]
+    return [*tables, *([theory_table(theory)] if theory else [])]
 
 
 def _time_table(study: StudyResults) -> ReportTable:
@@ -152,7 +152,7 @@ _THEORY_COSTS = {
 }
 
 
-def _theory_table(theory: Theory) -> ReportTable:
+def theory_table(theory: Theory) -> ReportTable:
     """Formula, its value and the count, for both transformations."""
     rows = []
     for line in theory.lines:

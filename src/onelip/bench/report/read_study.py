@@ -18,6 +18,7 @@ from onelip.bench.report.study_rows import (
     CountedOperations,
     DiagnosedLayer,
     DiagnosedNetwork,
+    LoggedEpoch,
     MeasuredMemory,
     MeasuredTime,
     MissingResult,
@@ -124,7 +125,7 @@ def _trained(run: StoredRun, missing: list[MissingResult]) -> TrainedRun:
         validation_certified=metrics.share("validation_certified_accuracy_36"),
         epochs=metrics.optional("epochs"),
         train_seconds=metrics.optional("train_seconds"),
-        losses=_losses(run, missing),
+        log=_log(run, missing),
         created_at=run.record.created_at,
     )
 
@@ -138,8 +139,8 @@ def _budget(config: RecordFields, metrics: RecordFields) -> Budget:
     return Budget(f"{epochs} epochs", None if took is None else took / 3600, epochs)
 
 
-def _losses(run: StoredRun, missing: list[MissingResult]) -> tuple[tuple[float, float], ...]:
-    """(share of the training, loss) for each validation, thinned; a last line that a kill cut short is left out."""
+def _log(run: StoredRun, missing: list[MissingResult]) -> tuple[LoggedEpoch, ...]:
+    """The entries, thinned; a last line that a kill cut short is left out."""
     path = run.folder / LOG_FILE
     try:
         if not path.is_file() or path.stat().st_size > _LONGEST_LOG:
@@ -148,21 +149,20 @@ def _losses(run: StoredRun, missing: list[MissingResult]) -> tuple[tuple[float, 
     except OSError as error:
         missing.append(_without_result(run, "not readable", f"{LOG_FILE}: {error.strerror}"))
         return ()
-    points: list[tuple[float, float]] = []
+    entries: list[LoggedEpoch] = []
     odd = 0
     for number, line in enumerate(lines, 1):
         try:
             entry = RecordFields(parse_json(line))
             loss = entry.optional("train_loss")
             if loss is not None:
-                points.append((entry.number("step"), loss))
+                certified = entry.share("validation_certified_accuracy_36")
+                entries.append(LoggedEpoch(entry.number("epoch"), loss, certified))
         except (ValueError, RecursionError, UnreadableRecordError):
             odd += number < len(lines)
     if odd:
         missing.append(_without_result(run, "not readable", f"{odd} lines of {LOG_FILE} were left out"))
-    step = max(1, len(points) // _MOST_LOSSES)
-    last = max((x for x, _ in points), default=0.0)
-    return tuple((x / last, y) for x, y in points[::step]) if last > 0 else ()
+    return tuple(entries[:: max(1, len(entries) // _MOST_LOSSES)])
 
 
 def _measured_time(run: StoredRun) -> MeasuredTime:
@@ -196,15 +196,20 @@ def _diagnosed(run: StoredRun) -> DiagnosedNetwork:
     layers = run.record.metrics["diagnostics"]
     if not isinstance(layers, list) or len(layers) > _MOST_LAYERS:
         raise UnreadableRecordError(f"metrics.diagnostics is no list of at most {_MOST_LAYERS} layers")
-    network = RecordFields(run.record.config, "config").network()
-    return DiagnosedNetwork(run.folder.name, network, diagnosed_layers(layers))
+    network, setting = RecordFields(run.record.config, "config").network(), run.record.config.get("setting")
+    return DiagnosedNetwork(run.folder.name, network, visible(setting or "own"), diagnosed_layers(layers))
 
 
 def diagnosed_layers(records: Iterable[Any]) -> tuple[DiagnosedLayer, ...]:
     """The layers of `Diagnostics.as_records()`."""
     parts = [RecordFields(layer, f"diagnostics[{index}]") for index, layer in enumerate(records)]
     names = ("norm_estimate", "bound_product", "gradient_norm")
-    return tuple(DiagnosedLayer(part.number("variance"), *(part.optional(name) for name in names)) for part in parts)
+    return tuple(
+        DiagnosedLayer(
+            visible(part.tree.get("path", "")), part.number("variance"), *(part.optional(name) for name in names)
+        )
+        for part in parts
+    )
 
 
 def _run_facts(run: StoredRun) -> RunFacts:

@@ -34,7 +34,7 @@ def result_tables(models: Sequence[TrainedModel], settings: Sequence[TrainedMode
     tested = [model for model in models if model.accuracy is not None and model.is_usual]
     large = by_dataset(model for model in tested if model.network.kernel_size == 3)
     return [
-        _ranking_table(longest_budget(models)),
+        ranking_table(longest_budget(models)),
         *(_accuracy_table(dataset, own) for dataset, own in large.items()),
         _reproduction_table(tested),
         *(_full_table(dataset, own) for dataset, own in by_dataset(settings).items()),
@@ -205,7 +205,7 @@ def _kernel_table(models: Sequence[TrainedModel]) -> ReportTable:
     )
 
 
-def _ranking_table(compared: Sequence[TrainedModel]) -> ReportTable:
+def ranking_table(compared: Sequence[TrainedModel]) -> ReportTable:
     """The paper's ranking score by certified accuracy and by accuracy."""
 
     def scores(values: Sequence[tuple[TrainedModel, Share | None]]) -> list[tuple[str, int, int, int, int]]:

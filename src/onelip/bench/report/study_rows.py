@@ -27,6 +27,15 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class LoggedEpoch:
+    """An entry of a log: epochs done, mean loss since the last one, certified share of validation images at 36/255."""
+
+    epoch: float
+    loss: float
+    certified: float | None
+
+
+@dataclass(frozen=True)
 class TrainedRun:
     """One finished training. `setting` is its configuration without the seed; `curve` certified accuracy by radius."""
 
@@ -43,8 +52,14 @@ class TrainedRun:
     validation_certified: float | None
     epochs: float | None
     train_seconds: float | None
-    losses: tuple[tuple[float, float], ...]
+    log: tuple[LoggedEpoch, ...]
     created_at: str
+
+    @property
+    def losses(self) -> list[tuple[float, float]]:
+        """(share of the training, loss) for each entry of the log."""
+        last = max((entry.epoch for entry in self.log), default=0.0)
+        return [(entry.epoch / last, entry.loss) for entry in self.log] if last > 0 else []
 
 
 @dataclass(frozen=True)
@@ -101,6 +116,7 @@ class CountedOperations:
 class DiagnosedLayer:
     """Batch variance after a layer, its norm (from below), the proven bound of the network so far, its gradient."""
 
+    path: str
     variance: float
     norm_estimate: float | None
     bound_product: float | None
@@ -109,10 +125,11 @@ class DiagnosedLayer:
 
 @dataclass(frozen=True)
 class DiagnosedNetwork:
-    """The layers of one network; the input is the first."""
+    """The layers of one network; the input is the first. `setting` is "own" or "published"."""
 
     run: str
     network: NetworkSpec
+    setting: str
     layers: tuple[DiagnosedLayer, ...]
 
 

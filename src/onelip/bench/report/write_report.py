@@ -17,6 +17,7 @@ from onelip.bench.report.figures.curves import budget_figures, loss_figures, rad
 from onelip.bench.report.figures.drawing import FigureFiles, ReportFigure, figure_style, render
 from onelip.bench.report.figures.layer_lines import layer_figures
 from onelip.bench.report.figures.pareto import pareto_figures
+from onelip.bench.report.figures.published_overlay import published_curve_figures
 from onelip.bench.report.figures.radar import radar_figures
 from onelip.bench.report.findings import BASELINE, findings, head_figures
 from onelip.bench.report.page import PageContent, render_page
@@ -123,6 +124,7 @@ def _figures(study: StudyResults, models: Sequence[TrainedModel]) -> list[Report
         *pareto_figures(study, models),
         *cost_figures(study),
         *loss_figures(models),
+        *published_curve_figures(models),
         *layer_figures(study),
     ]
 

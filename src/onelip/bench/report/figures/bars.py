@@ -15,17 +15,17 @@ from onelip.bench.report.trained_models import TrainedModel, by_dataset, longest
 _MOST_BARS = 15
 
 
-def accuracy_bars(models: Sequence[TrainedModel]) -> list[ReportFigure]:
-    """Two figures for each data set, of the models with its longest budget."""
+def accuracy_bars(models: Sequence[TrainedModel], *, marks: bool = True) -> list[ReportFigure]:
+    """Two figures for each data set, of the models with its longest budget; `marks` are the paper's results."""
     figures: list[ReportFigure] = []
     for own in by_dataset(longest_budget(models)).values():
         certified = [(model, model.certified_36) for model in own if model.has_guarantee]
-        figures += _bars("certified", "Certified accuracy", certified)
-        figures += _bars("clean", "Accuracy", [(model, model.accuracy) for model in own])
+        figures += _bars("certified", "Certified accuracy", certified, marks)
+        figures += _bars("clean", "Accuracy", [(model, model.accuracy) for model in own], marks)
     return figures
 
 
-def _bars(name: str, title: str, found: list[tuple[TrainedModel, Share | None]]) -> list[ReportFigure]:
+def _bars(name: str, title: str, found: list[tuple[TrainedModel, Share | None]], marks: bool) -> list[ReportFigure]:
     known = sorted(((model, share) for model, share in found if share), key=lambda pair: -pair[1].mean)
     shown = known[:_MOST_BARS]
     if not shown:
@@ -35,7 +35,7 @@ def _bars(name: str, title: str, found: list[tuple[TrainedModel, Share | None]])
         centre, error = 100 * share.mean, share.error
         interval = None if error is None else (centre - 196 * error, centre + 196 * error)
         bars.append((model.label, method_style(model.network.method).light, centre, interval, str(share)))
-        paper = published_result(model)
+        paper = published_result(model) if marks else None
         if paper is not None:
             printed[place] = paper.certified_accuracy_36 if name == "certified" else paper.accuracy
     radius = " at radius 36/255 (Euclidean norm)" if name == "certified" else ""

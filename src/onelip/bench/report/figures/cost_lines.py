@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from onelip.bench.published import PublishedEpochs, published_epochs, published_speeds
 from onelip.bench.report.figures.direct_labels import label_line_ends
 from onelip.bench.report.figures.drawing import WIDTH, ReportFigure, horizontal_bars, line_look, new_figure, tell
 from onelip.bench.report.intervals import Timing
@@ -52,6 +53,28 @@ def cost_figures(study: StudyResults) -> list[ReportFigure]:
         *_family(_TRAIN, [(row.network, row.batch_size, _exact(row.training)) for row in rows], f", {sources}"),
         *_family(_INFER, [(row.network, row.batch_size, _exact(row.inference)) for row in rows], f", {sources}"),
     ]
+
+
+def published_cost_figures(memory: Mapping[NetworkSpec, float]) -> list[ReportFigure]:
+    """Training time from the paper's epochs in two hours, throughput from its logs, and the memory that is given."""
+    epochs = [
+        (_printed(row, "cifar10" if row.dataset == "cifar" else row.dataset), 256, _exact(7200 / row.epochs))
+        for row in published_epochs()
+        if row.epochs
+    ]
+    speeds = [
+        (NetworkSpec(method=method, size=size), 256, _exact(speed.inference))
+        for (method, size), speed in published_speeds().items()
+    ]
+    return [
+        *_family(_EPOCH, epochs, " on the paper's A100, from its epochs in two hours"),
+        *_family(_SPEED, speeds, " in the paper's logs, data loading included"),
+        *_family(_TRAIN, [(network, 256, _exact(value)) for network, value in memory.items()], " by its formulas"),
+    ]
+
+
+def _printed(row: PublishedEpochs, dataset: str) -> NetworkSpec:
+    return NetworkSpec(method=row.key, size=row.size, dataset=dataset)
 
 
 def _exact(value: float) -> Timing:

@@ -139,8 +139,8 @@ def _draw(
                 tell(axes.plot(x, y, **hollow, clip_on=False)[0], f"{style.label} {size} in the paper: {y:.1f}")
         axes.set_title(size, loc="left", color=INK)
         axes.set_xlabel(axis_names[0])
-        axes.set_ylim(bottom=0)
         finish(axes)
+    grid[0].set_ylim(bottom=0)  # the panels share it: before all are drawn, it would fix the top of the first
     for axes in grid[:: 2 if len(grid) > 1 else 1]:
         axes.set_ylabel(axis_names[1])
     figure.draw_without_rendering()

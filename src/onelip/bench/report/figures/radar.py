@@ -17,17 +17,18 @@ _LEAST_METRICS = 3
 
 def radar_figures(metrics: Sequence[RadarMetric], published: Sequence[RadarMetric]) -> list[ReportFigure]:
     """The study's radar, if at least three metrics have values for some method, and the paper's beside it."""
-    figures = _radar("radar", "Measured values at a glance", "", metrics)
+    figures = one_radar("radar", "Measured values at a glance", metrics)
     if not figures:
         return []
     words = (
         "From the paper's tables for CIFAR-10 after 24 hours on an A100; training time is relative to the fastest "
         "method of each size, since the paper gives none for a plain network. "
     )
-    return [*figures, *_radar("radar-published", "The paper's values on the same kind of scale", words, published)]
+    return [*figures, *one_radar("radar-published", "The paper's values on the same kind of scale", published, words)]
 
 
-def _radar(name: str, title: str, source: str, metrics: Sequence[RadarMetric]) -> list[ReportFigure]:
+def one_radar(name: str, title: str, metrics: Sequence[RadarMetric], source: str = "") -> list[ReportFigure]:
+    """One radar plot, of at least three metrics, as a list; else an empty one."""
     shared = set.intersection(*(set(metric.values) for metric in metrics)) if metrics else set()
     methods = sorted(shared)
     if len(metrics) < _LEAST_METRICS or not methods:

@@ -1,0 +1,72 @@
+"""`onelip paper`: every table and figure of the comparison paper, the published one beside ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from onelip.bench.cli.report import counted_theory
+from onelip.bench.measurement.complexity import published_training_memory
+from onelip.bench.published import published_epochs
+from onelip.bench.report.paper_items import ITEMS, PaperSources
+from onelip.bench.report.paper_page import PAGE, write_paper
+from onelip.bench.report.read_study import read_study
+from onelip.bench.report.study_rows import StudyResults
+from onelip.bench.runs import NetworkSpec
+from onelip.bench.terminal import Terminal
+from onelip.errors import InvalidInputError
+from onelip.protocol import DATA_SETS
+
+
+@dataclass(frozen=True)
+class PaperOptions:
+    """Put the tables and figures of the paper beside ours, made from the records of a study.
+
+    Example: onelip paper radar budgets --study runs
+
+    Writes one page, and every table (CSV, Markdown, LaTeX) and figure (SVG, PDF, PNG) as files in the folders
+    `published` and `ours`. What a study has no records for says which command makes them.
+    """
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Which ones, see --list; by default all of them."""
+    study: Path | None = None
+    """Folder of runs; without one only what needs no records is ours."""
+    out: Path = Path("paper")
+    """Where to write."""
+    list: bool = False
+    """Print the names, what they are in the paper, and the commands that make our records."""
+
+    def run(self) -> int:
+        """Write them and say where they are."""
+        console = Terminal(soft_wrap=True)
+        if self.list:
+            for item in ITEMS:
+                console.print(f"{item.name:20} {item.place:14} {item.title:42} {item.make}")
+            return 0
+        known = {item.name: item for item in ITEMS}
+        if unknown := [name for name in self.names if name not in known]:
+            raise InvalidInputError(f"the paper has no {', '.join(unknown)}; use {', '.join(known)}")
+        chosen = tuple(known[name] for name in self.names) or ITEMS
+        for entry in write_paper(chosen, _sources(self.study), self.out):
+            if not entry.ours:
+                console.print(f"{entry.item.name}: no records of ours; {entry.item.make}")
+        console.print(f"page: {self.out / PAGE}")
+        return 0
+
+
+def _sources(folder: Path | None) -> PaperSources:
+    study = StudyResults(Path("no study")) if folder is None else read_study(folder)
+    memory = {}
+    for row in published_epochs():
+        network = NetworkSpec(
+            method=row.key, size=row.size, dataset="cifar10" if row.dataset == "cifar" else row.dataset
+        )
+        memory[network] = published_training_memory(row.key, row.size, DATA_SETS[network.dataset].image_size)
+    return PaperSources(study, counted_theory(), memory)
+
+
+COMMAND = PaperOptions

@@ -1,0 +1,125 @@
+"""The paper's tables and figures beside ours."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from pathlib import Path
+
+import pytest
+import synthetic_study
+from synthetic_study import THEORY, finish, full_study, layers, network
+
+from onelip.bench.cli import run
+from onelip.bench.measurement.complexity import published_training_memory
+from onelip.bench.report.figures.published_overlay import published_curve_figures
+from onelip.bench.report.paper_items import ITEMS, PaperSources
+from onelip.bench.report.paper_page import PAGE, PaperEntry, write_paper
+from onelip.bench.report.paper_tables import SANDWICH_GRADIENTS
+from onelip.bench.report.read_study import read_study
+from onelip.bench.report.trained_models import all_settings, chosen_models
+from onelip.bench.runs import NetworkSpec
+
+FLOATS = {f"Figure {n}" for n in range(1, 10)} | {f"Table {n}" for n in range(1, 13)}
+"""All floats in the source of the paper, appendix included."""
+
+
+def gradients(scale: float) -> list[dict[str, object]]:
+    rows = layers(0.9)[:1]
+    for place, (path, _, norm) in enumerate(SANDWICH_GRADIENTS):
+        row = {"path": f"{path}.conv1" if "block" in path else path, "kind": "x", "output_shape": [1], "variance": 1.0}
+        row |= {"norm_estimate": 1.0, "bound": 1.0, "bound_product": float("inf")}
+        rows.append(row | {"gradient_norm": scale * norm if place else scale})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, PaperEntry]]:
+    folder = tmp_path_factory.mktemp("paper")
+    study = full_study(folder / "study")
+    synthetic_study.add_training(study, sizes=("XS",), datasets=("cifar10", "cifar100", "tiny-imagenet"), seeds=1)
+    synthetic_study.add_training(study, sizes=("XS",), datasets=("cifar10",), seeds=1, kernel_size=1)
+    for dataset in ("cifar10", "tiny-imagenet"):
+        synthetic_study.add_times(study, dataset=dataset)
+        synthetic_study.add_memory(study, dataset=dataset)
+    for method in ("eco", "sandwich"):
+        for setting in ("published", "own"):
+            config = {"network": network(method), "setting": setting}
+            finish(study, "diagnose", config, {"diagnostics": gradients(2.0 if setting == "published" else 1.0)})
+    memory = {NetworkSpec(method="lot", size="L"): published_training_memory("lot", "L", 32)}
+    entries = write_paper(ITEMS, PaperSources(read_study(study), THEORY, memory), folder / "out")
+    return folder / "out", {entry.item.name: entry for entry in entries}
+
+
+def test_every_float_of_the_paper_has_an_item() -> None:
+    places = {item.place for item in ITEMS} - {"Section 5.3", "Tables 5 to 7"}
+    assert places | {"Table 5", "Table 6", "Table 7"} == FLOATS
+    docs = (Path(__file__).parents[3] / "docs" / "reproduction.md").read_text()
+    for item in ITEMS:
+        assert f"onelip paper {item.name} " in docs, f"docs/reproduction.md says nothing of {item.name}"
+        assert item.make.startswith("none") or all(command in docs for command in item.make.split("; "))
+
+
+def test_both_sides_are_there_for_a_study_with_everything(written: tuple[Path, dict[str, PaperEntry]]) -> None:
+    for name, entry in written[1].items():
+        assert entry.ours, f"{name} has nothing of ours"
+        assert entry.published, f"{name} has nothing published"
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_published_numbers_are_the_printed_ones(written: tuple[Path, dict[str, PaperEntry]]) -> None:
+    out = written[0] / "published"
+    soc = next(r for r in rows(out / "results-published.csv") if (r["Method"], r["Data set"]) == ("soc", "cifar10"))
+    assert (soc["Certified [%] M"], soc["Accuracy [%] M"]) == ("66.3", "76.9")
+    lot = next(r for r in rows(out / "cifar100-3x3-published.csv") if (r["Method"], r["Size"]) == ("lot", "S"))
+    assert (lot["LR"], lot["Certified [%] 24h"]) == ("0.05", "32.5")
+    broken = next(r for r in rows(out / "cifar10-1x1-published.csv") if (r["Method"], r["Size"]) == ("sll", "M"))
+    assert broken["Certified [%] 24h"] == "0.0"
+    assert next(r for r in rows(out / "epochs-published.csv") if r["Method"] == "eco")["cifar XS"] == "399"
+
+
+def test_gradients_of_sandwich_stand_in_the_rows_of_the_paper(written: tuple[Path, dict[str, PaperEntry]]) -> None:
+    ours = {row["Here"]: row for row in rows(written[0] / "ours" / "gradients-ours.csv")}
+    assert float(ours["block3"]["Gradient norm published layers, XS"]) == pytest.approx(2 * 7.83e-4)
+    assert float(ours["linear"]["Gradient norm own layers, XS"]) == pytest.approx(0.182)
+
+
+def test_the_page_loads_nothing_and_runs_nothing(written: tuple[Path, dict[str, PaperEntry]]) -> None:
+    page = (written[0] / PAGE).read_text()
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+    assert page.count("<section") == len(ITEMS)
+
+
+def test_formulas_of_the_paper_say_that_lot_does_not_fit() -> None:
+    """71.5 GiB for parameters and activations alone, before momentum: the paper says that 80 GB are not enough."""
+    assert published_training_memory("lot", "L", 32) > 70 * 2**30
+    assert published_training_memory("aol", "L", 32) < 4 * 2**30
+
+
+def test_our_trainings_are_drawn_over_the_published_ones(tmp_path: Path) -> None:
+    synthetic_study.add_training(tmp_path, methods=("aol", "standard"), sizes=("XS",),
+                                 datasets=("cifar10", "cifar10-mini"), seeds=1)  # fmt: skip
+    models = chosen_models(all_settings(read_study(tmp_path).trained))
+    (figure,) = published_curve_figures(models)
+    assert figure.name == "published-curves-xs"
+    losses, certified = figure.figure.axes
+    published, ours = losses.get_lines()[:2]
+    assert float(published.get_ydata()[0]) == 0.9  # type: ignore[index] - an array
+    assert list(ours.get_xdata()) == list(range(20))  # type: ignore[arg-type] - an array
+    assert [line.get_marker() for line in certified.get_lines()[:2]] == ["None", "o"]
+    elsewhere = [dataclasses.replace(m, network=dataclasses.replace(m.network, size="L")) for m in models]
+    assert published_curve_figures(elsewhere) == []
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["paper", "sandwich", "architecture", "--out", str(tmp_path / "out")]) == 0
+    assert "sandwich: no records of ours; onelip reproduce --defects" in capsys.readouterr().out
+    assert (tmp_path / "out" / "ours" / "sizes-ours.csv").exists()
+    assert run(["paper", "--list"]) == 0
+    assert "kernel-1x1" in capsys.readouterr().out
+    assert run(["paper", "table-99", "--out", str(tmp_path / "none")]) == 2
+    assert not (tmp_path / "none").exists()
