@@ -1,4 +1,8 @@
-"""Ten steps of every published setting, from a seed: a change of starts, layers or loss shows here."""
+"""Ten steps of every published setting, from a seed: a change of starts, layers or loss shows here.
+
+In float64, whose random numbers, QR signs and sums are the same on every processor up to rounding: with and without
+AVX-512 the losses agree to 1e-9, far below the five digits that are compared.
+"""
 
 from __future__ import annotations
 
@@ -38,4 +42,4 @@ def losses(method: str) -> tuple[float, float]:
 
 @pytest.mark.parametrize("method", LOSSES)
 def test_ten_steps(method: str) -> None:
-    assert losses(method) == pytest.approx(LOSSES[method], rel=0.002)
+    assert losses(method) == pytest.approx(LOSSES[method], abs=1.5e-5)

@@ -36,11 +36,14 @@ from onelip.bench.report.advice import (
     rank,
 )
 from onelip.bench.report.advice_text import portraits
-from onelip.bench.report.candidates import measured_candidates, published_candidates
+from onelip.bench.report.candidates import PUBLISHED_LATENCY, measured_candidates, published_candidates
 from onelip.bench.report.method_style import method_style
 from onelip.bench.report.read_study import read_study
 from onelip.bench.runs import NetworkSpec
 from onelip.errors import InvalidInputError
+
+SIZES = ("XS", "S", "M")
+"""Of the published logs."""
 
 CANDIDATE = Candidate(
     dataset="cifar10",
@@ -132,7 +135,11 @@ def test_published_candidates_are_the_papers_models() -> None:
     best = max(found["cifar10", "soc", "M"].results, key=lambda r: r.hours or 0)
     assert (best.hours, best.certified, best.accuracy) == (24.0, pytest.approx(0.663), 0.769)
     assert all(c.memory_bytes for c in found.values())
-    assert {(c.latency_ratio, c.latency_source) for c in found.values()} == {(None, "not measured here")}
+    known = {place: c.latency_ratio for place, c in found.items() if c.latency_source == PUBLISHED_LATENCY}
+    assert {(dataset, size) for dataset, _, size in known} == {(d, s) for d in ("cifar10", "cifar100") for s in SIZES}
+    assert known["cifar10", "aol", "M"] == 1.0
+    assert known["cifar10", "soc", "M"] == pytest.approx(5698 / 439, rel=1e-3)
+    assert all((c.latency_ratio is None) == (c.latency_source == "not measured here") for c in found.values())
     assert "A100" in best.budget
     assert best.error == pytest.approx(0.00473, rel=0.01)
 
@@ -200,7 +207,7 @@ def test_the_command_advises_and_says_why(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_latency_that_was_not_measured_is_never_promised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out = run("--max-latency 1x", capsys)
+    code, out = run("--max-latency 1x --dataset tiny-imagenet", capsys)
     assert code == 1
     assert "latency not known" in out
     assert "not measured here" in out
@@ -208,6 +215,14 @@ def test_latency_that_was_not_measured_is_never_promised(tmp_path: Path, capsys:
     code, out = run(f"--max-latency 1.4x --study {tmp_path}", capsys)
     assert code == 0
     assert "Use CPL S" in out
+
+
+def test_published_speed_counts_as_latency(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run("--max-latency 2x", capsys)
+    assert code == 0
+    assert "Use CPL M" in out
+    assert "exclude SOC M" in out
+    assert "images per second in the paper's logs" in " ".join(out.split())
 
 
 def test_without_limits_it_gives_a_table_of_decisions_and_each_method(capsys: pytest.CaptureFixture[str]) -> None:

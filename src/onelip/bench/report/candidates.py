@@ -1,8 +1,8 @@
 """Candidates of the advisor: measured where a study has results for the data set, else published.
 
-Costs come from the study's own measurements. Memory that was not measured is predicted; latency that was not measured
-is that of the paper's logs, in images per second on its GPU relative to the fastest method of the size (the paper finds
-that AOL and BCOP have no overhead over a plain network). Every figure keeps its source.
+Costs come from the study's own measurements. Memory that was not measured is predicted. Latency that was not measured
+is, for published results, that of the paper's logs: images per second on its GPU relative to the fastest method of the
+size (the paper finds that AOL and BCOP have no overhead over a plain network). Every figure keeps its source.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class MeasuredCosts:
             memory = (measured.training, f"{measured.source}, batch {measured.batch_size}, this study")
         else:
             memory = (predicted, "not known" if predicted is None else "predicted by onelip, batch 256")
-        latency = _published_latency(network)
+        latency = _published_latency(network) if source == PUBLISHED_SOURCE else (None, NOT_MEASURED)
         if time is not None:
             latency = (time.inference.ratio.median, f"measured on {time.hardware}, batch {time.batch_size}")
         return Candidate(network.dataset, network.method, network.size_name, tuple(results), source, *memory, *latency)
