@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import synthetic_study
-from synthetic_study import THEORY, finish, full_study, layers, network
+from synthetic_study import THEORY, finish, layers, network
 
 from onelip.bench.cli import run
 from onelip.bench.measurement.complexity import published_training_memory
+from onelip.bench.report.figures.drawing import ReportFigure, figure_style
 from onelip.bench.report.figures.published_overlay import published_curve_figures
-from onelip.bench.report.paper_items import ITEMS, PaperSources
-from onelip.bench.report.paper_page import PAGE, PaperEntry, write_paper
+from onelip.bench.report.paper_items import ITEMS, PaperSources, Part
+from onelip.bench.report.paper_page import PAGE
 from onelip.bench.report.paper_tables import SANDWICH_GRADIENTS
 from onelip.bench.report.read_study import read_study
+from onelip.bench.report.report_table import ReportTable
+from onelip.bench.report.table_files import to_csv
 from onelip.bench.report.trained_models import all_settings, chosen_models
 from onelip.bench.runs import NetworkSpec
 
@@ -34,21 +39,23 @@ def gradients(scale: float) -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, PaperEntry]]:
-    folder = tmp_path_factory.mktemp("paper")
-    study = full_study(folder / "study")
-    synthetic_study.add_training(study, sizes=("XS",), datasets=("cifar10", "cifar100", "tiny-imagenet"), seeds=1)
-    synthetic_study.add_training(study, sizes=("XS",), datasets=("cifar10",), seeds=1, kernel_size=1)
+def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Sequence[Part], Sequence[Part]]]:
+    """Every item, published and ours, of a small study that has everything."""
+    study = tmp_path_factory.mktemp("study")
+    few: dict[str, Any] = {"methods": ("aol", "soc"), "sizes": ("XS",), "seeds": 1}
+    synthetic_study.add_training(study, datasets=("cifar10", "cifar100", "tiny-imagenet"), **few)
+    synthetic_study.add_training(study, datasets=("cifar10",), kernel_size=1, **few)
     for dataset in ("cifar10", "tiny-imagenet"):
-        synthetic_study.add_times(study, dataset=dataset)
-        synthetic_study.add_memory(study, dataset=dataset)
+        synthetic_study.add_times(study, dataset=dataset, sizes=("XS",))
+        synthetic_study.add_memory(study, dataset=dataset, sizes=("XS",))
     for method in ("eco", "sandwich"):
         for setting in ("published", "own"):
             config = {"network": network(method), "setting": setting}
             finish(study, "diagnose", config, {"diagnostics": gradients(2.0 if setting == "published" else 1.0)})
-    memory = {NetworkSpec(method="lot", size="L"): published_training_memory("lot", "L", 32)}
-    entries = write_paper(ITEMS, PaperSources(read_study(study), THEORY, memory), folder / "out")
-    return folder / "out", {entry.item.name: entry for entry in entries}
+    memory = {NetworkSpec(method="lot", size=size): published_training_memory("lot", size, 32) for size in ("XS", "L")}
+    given = PaperSources(read_study(study), THEORY, memory)
+    with figure_style():
+        return {item.name: item.build(given) for item in ITEMS}
 
 
 def test_every_float_of_the_paper_has_an_item() -> None:
@@ -60,38 +67,33 @@ def test_every_float_of_the_paper_has_an_item() -> None:
         assert item.make.startswith("none") or all(command in docs for command in item.make.split("; "))
 
 
-def test_both_sides_are_there_for_a_study_with_everything(written: tuple[Path, dict[str, PaperEntry]]) -> None:
-    for name, entry in written[1].items():
-        assert entry.ours, f"{name} has nothing of ours"
-        assert entry.published, f"{name} has nothing published"
+def test_both_sides_are_there_for_a_study_with_everything(parts: dict[str, Any]) -> None:
+    for name, sides in parts.items():
+        for side, found in zip(("published", "ours"), sides, strict=True):
+            assert found, f"{name} has no part that is {side}"
+            assert all(isinstance(part, ReportFigure) or part.rows for part in found), f"{name}: an empty table"
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(path.read_text().splitlines()))
+def rows(parts: Sequence[Part]) -> list[dict[str, str]]:
+    (table,) = parts
+    assert isinstance(table, ReportTable)
+    return list(csv.DictReader(to_csv(table).splitlines()))
 
 
-def test_published_numbers_are_the_printed_ones(written: tuple[Path, dict[str, PaperEntry]]) -> None:
-    out = written[0] / "published"
-    soc = next(r for r in rows(out / "results-published.csv") if (r["Method"], r["Data set"]) == ("soc", "cifar10"))
+def test_published_numbers_are_the_printed_ones(parts: dict[str, Any]) -> None:
+    soc = next(r for r in rows(parts["results"][0]) if (r["Method"], r["Data set"]) == ("soc", "cifar10"))
     assert (soc["Certified [%] M"], soc["Accuracy [%] M"]) == ("66.3", "76.9")
-    lot = next(r for r in rows(out / "cifar100-3x3-published.csv") if (r["Method"], r["Size"]) == ("lot", "S"))
+    lot = next(r for r in rows(parts["cifar100"][0]) if (r["Method"], r["Size"]) == ("lot", "S"))
     assert (lot["LR"], lot["Certified [%] 24h"]) == ("0.05", "32.5")
-    broken = next(r for r in rows(out / "cifar10-1x1-published.csv") if (r["Method"], r["Size"]) == ("sll", "M"))
+    broken = next(r for r in rows(parts["kernel-1x1"][0]) if (r["Method"], r["Size"]) == ("sll", "M"))
     assert broken["Certified [%] 24h"] == "0.0"
-    assert next(r for r in rows(out / "epochs-published.csv") if r["Method"] == "eco")["cifar XS"] == "399"
+    assert next(r for r in rows(parts["epochs"][0]) if r["Method"] == "eco")["cifar XS"] == "399"
 
 
-def test_gradients_of_sandwich_stand_in_the_rows_of_the_paper(written: tuple[Path, dict[str, PaperEntry]]) -> None:
-    ours = {row["Here"]: row for row in rows(written[0] / "ours" / "gradients-ours.csv")}
+def test_gradients_of_sandwich_stand_in_the_rows_of_the_paper(parts: dict[str, Any]) -> None:
+    ours = {row["Here"]: row for row in rows(parts["sandwich"][1])}
     assert float(ours["block3"]["Gradient norm published layers, XS"]) == pytest.approx(2 * 7.83e-4)
     assert float(ours["linear"]["Gradient norm own layers, XS"]) == pytest.approx(0.182)
-
-
-def test_the_page_loads_nothing_and_runs_nothing(written: tuple[Path, dict[str, PaperEntry]]) -> None:
-    page = (written[0] / PAGE).read_text()
-    assert "<script" not in page
-    assert "default-src 'none'" in page
-    assert page.count("<section") == len(ITEMS)
 
 
 def test_formulas_of_the_paper_say_that_lot_does_not_fit() -> None:
@@ -119,6 +121,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["paper", "sandwich", "architecture", "--out", str(tmp_path / "out")]) == 0
     assert "sandwich: no records of ours; onelip reproduce --defects" in capsys.readouterr().out
     assert (tmp_path / "out" / "ours" / "sizes-ours.csv").exists()
+    page = (tmp_path / "out" / PAGE).read_text()
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+    assert page.count("<section") == 2
     assert run(["paper", "--list"]) == 0
     assert "kernel-1x1" in capsys.readouterr().out
     assert run(["paper", "table-99", "--out", str(tmp_path / "none")]) == 2
