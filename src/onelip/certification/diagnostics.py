@@ -18,12 +18,12 @@ from torch.autograd.functional import jvp, vjp
 from torch.nn import functional as F
 
 from onelip.certification.bounds import checked_shape, program_dtype
-from onelip.certification.errors import UnknownLipschitzConstant
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
 from onelip.certification.graph import Node, Place, Scores, Shape
 from onelip.certification.leaves import Leaf, Proofs
 from onelip.certification.precision import ieee_arithmetic
 from onelip.certification.tracing import Tracer
+from onelip.errors import UnknownLipschitzConstant
 from onelip.linalg.layer_bound import LayerBound
 
 TOLERANCE = 1e-4

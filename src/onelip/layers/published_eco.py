@@ -58,7 +58,7 @@ class PublishedDilation(Transformed):
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
         """None is stated."""
         raise UnknownLipschitzConstant(
-            "the published ECO is orthogonal only where 3 divides the image and has norms of up to 1.7 elsewhere; "
+            "the published ECO is orthogonal only where 3 divides the image and has norms of up to 1.75 elsewhere; "
             'use variant="own"'
         )
 
