@@ -8,6 +8,7 @@ full disk, a crash or `kill -9` at any of these steps leaves the previous versio
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Mapping
@@ -16,6 +17,13 @@ from pathlib import Path
 from onelip.errors import OnelipError
 
 TEMPORARY_SUFFIX = ".onelip-tmp"
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a file; a pipe or a device, which may never end, raises `OSError` as a missing file does."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path.read_bytes()
 
 
 class WriteError(OnelipError):

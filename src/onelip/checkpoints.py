@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip import pretrained
-from onelip.atomic_files import write_atomically
+from onelip.atomic_files import read_regular, write_atomically
 from onelip.errors import InvalidInputError, one_line
 from onelip.factories import Factory, allowed_factory, build, factory_name, find_factory
 from onelip.models import NETWORKS, ConvNet, NamedNetwork
@@ -145,7 +145,7 @@ def load_model(
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()  # once: what is checked is what is used
+        return read_regular(path)  # once: what is checked is what is used
     except OSError as error:
         known = ", ".join(pretrained.names())
         hint = "" if path.suffix or len(path.parts) > 1 else f"; networks that come with onelip: {known}"

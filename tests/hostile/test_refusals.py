@@ -33,6 +33,8 @@ def sandbox(good_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep/study.json").write_text('{"jobs": ' + "[" * 200_000)
+    (tmp_path / "piped").mkdir()
+    os.mkfifo(tmp_path / "piped/study.json")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ONELIP_DATA", str(tmp_path / "cache"))
     return tmp_path
@@ -56,6 +58,7 @@ def sandbox(good_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (("data", "fetch", "tiny-imagenet", "--from", "encrypted.zip"), "encrypted"),
         (("data", "add", "pipe"), "pipe"),
         (("jobs", "deep"), "nested too deep"),
+        (("jobs", "piped"), "not a regular file"),
         (("runs", "show", "\x1b]0;owned\x07"), "no run begins with"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",

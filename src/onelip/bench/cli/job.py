@@ -12,8 +12,9 @@ from typing import Annotated
 import tyro
 
 from onelip.bench.runs.durations import parse_duration
+from onelip.bench.runs.machine import ENGINE_VARIABLE
 from onelip.bench.study.attempts import PARENT_VARIABLE, attempt
-from onelip.bench.study.job_base import JobOptions
+from onelip.bench.study.job_base import Job, JobOptions, JobStatus, state_of
 from onelip.bench.study.planner import find_job, plan
 from onelip.bench.study.study_file import check_trusted, stored_options
 from onelip.errors import InvalidInputError
@@ -64,8 +65,19 @@ class JobCommand:
         search_working_folder()
         job = find_job(plan(*options), self.name)
         check_trusted([job.network.model], [self.model or ""])
+        if ENGINE_VARIABLE not in os.environ:  # an engine's driver has looked already
+            self._check_needs(job)
         seconds = parse_duration(self.checkpoint_every)
         return attempt(job, self.study, JobOptions(seconds, stop_requested, self.processes))
+
+    def _check_needs(self, job: Job) -> None:
+        """Refuse a job whose needs have not ended: a search would choose among the trials that it finds."""
+        if state_of(job, self.study).status is JobStatus.DONE:
+            return
+        for need in job.needs:
+            status = state_of(need, self.study).status
+            if status in (JobStatus.PENDING, JobStatus.RUNNING):
+                raise InvalidInputError(f"{job.name} needs {need.name}, which is {status.value}: do that one first")
 
 
 COMMAND = JobCommand

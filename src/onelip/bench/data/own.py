@@ -61,6 +61,6 @@ def own_info(name: str) -> DatasetInfo:
 
 def list_own() -> list[str]:
     """The names of all that are in the cache."""
-    files = sorted(cache_folder().glob("*.safetensors")) if cache_folder().is_dir() else []
+    files = sorted(file for file in cache_folder().glob("*.safetensors") if file.is_file())
     infos: list[Any] = [cached_info(file) for file in files]
     return [info.name for info in infos if info is not None and is_own(info.name)]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onelip.atomic_files import read_regular
 from onelip.bench.report.device_kinds import within_one_kind
 from onelip.bench.report.record_fields import RecordFields, UnreadableRecordError
 from onelip.bench.report.study_rows import (
@@ -285,7 +286,7 @@ def _read_plan(folder: Path, missing: list[MissingResult]) -> dict[str, Any]:
     """Content of `study.json`, which says what jobs there are; empty for a folder of runs without one."""
     path = folder / STUDY_FILE
     try:
-        content = parse_json(path.read_text(encoding="utf-8")) if path.exists() else {"jobs": []}
+        content = parse_json(read_regular(path).decode()) if path.exists() else {"jobs": []}
         if isinstance(content, dict) and isinstance(content.get("jobs"), list):
             return content
         reason = "it is not the plan of a study"

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from onelip.atomic_files import read_regular
 from onelip.bench.runs.canonical import parse_json
 from onelip.bench.runs.record import RECORD_FILE, SCHEMA_VERSION, RunRecord
 from onelip.bench.runs.typed_reading import read_dataclass
@@ -16,7 +17,7 @@ def read_record(folder: Path) -> RunRecord:
     """The record in a run's folder; an `InvalidInputError` names the file and what is wrong with it."""
     path = folder / RECORD_FILE
     try:
-        return _record_from_tree(parse_json(path.read_bytes().decode("utf-8")))
+        return _record_from_tree(parse_json(read_regular(path).decode("utf-8")))
     except OSError as error:
         raise InvalidInputError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

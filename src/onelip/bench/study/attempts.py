@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from onelip.atomic_files import WriteError
+from onelip.atomic_files import WriteError, read_regular
 from onelip.bench.file_lock import RunLock
 from onelip.bench.runs import parse_json, read_dataclass
 from onelip.bench.runs.machine import ENGINE_VARIABLE
@@ -115,7 +115,7 @@ def read_attempts(job: Job, study: Path) -> list[Attempt]:
     """All attempts at a job so far, the oldest first."""
     found: list[Attempt] = []
     try:
-        lines = (job_folder(job, study) / _ATTEMPTS_FILE).read_bytes().splitlines()
+        lines = read_regular(job_folder(job, study) / _ATTEMPTS_FILE).splitlines()
     except OSError:
         return []
     for line in lines:
@@ -134,7 +134,7 @@ def read_attempts(job: Job, study: Path) -> list[Attempt]:
 def last_output(job: Job, study: Path) -> str | None:
     """The last line that the job printed, without the name of the program."""
     try:
-        text = (job_folder(job, study) / OUTPUT_FILE).read_text(encoding="utf-8", errors="replace")
+        text = read_regular(job_folder(job, study) / OUTPUT_FILE).decode("utf-8", "replace")
     except OSError:
         return None
     lines = [line.strip() for line in text.splitlines() if line.strip()]

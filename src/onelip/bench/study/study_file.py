@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from onelip.atomic_files import remove_temporaries, write_atomically
+from onelip.atomic_files import read_regular, remove_temporaries, write_atomically
 from onelip.bench.file_lock import RunLock
 from onelip.bench.runs import STUDY_FILE, dump_json, parse_json
 from onelip.bench.study.job_base import Job
@@ -79,7 +79,7 @@ def _entry(job: Job) -> dict[str, Any]:
 def _read(study: Path) -> dict[str, Any]:
     path = study / STUDY_FILE
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        content = parse_json(read_regular(path).decode())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
