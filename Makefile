@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 OUT ?= study
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare measure docs site test test-all lint types imports unit
+.PHONY: help setup compare measure docs site test test-all lint types imports unit fuzz
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,9 @@ imports: $(STAMP) ## import-linter: data flows one way
 
 unit: $(STAMP) ## pytest with coverage, one worker per core
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow" --cov --cov-report=term
+
+fuzz: $(STAMP) ## 2,000 malformed inputs on every command that reads files: none may crash, hang or fool it
+	cd tests && OMP_NUM_THREADS=1 PYTHONPATH=. ../$(BIN)/python -m hostile.corpus --cases 2000 --seed $(or $(SEED),0)
 
 test-all: lint types imports $(STAMP) ## make test, and the tests that train every method
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto

@@ -146,7 +146,8 @@ def _die() -> None:
 
 def stop_clocks() -> None:
     """No time passes in this process, so that records of equal runs are equal, and every step is a checkpoint."""
-    loop.time = SimpleNamespace(monotonic=lambda: 0.0)  # type: ignore[assignment]
+    names = ("monotonic", "process_time", "perf_counter")
+    loop.time = SimpleNamespace(**dict.fromkeys(names, lambda: 0.0))  # type: ignore[assignment]
     assert TrainingClock.__init__.__kwdefaults__ is not None
     TrainingClock.__init__.__kwdefaults__["now"] = lambda: 0.0
     run_record._now = lambda: "2026-01-01T00:00:00.000+00:00"
