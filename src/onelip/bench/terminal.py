@@ -17,7 +17,7 @@ from rich.text import Text
 
 LONGEST_TEXT = 300
 """Characters of a reason or a command line that are shown."""
-_LONGEST_MESSAGE = 2000
+_LONGEST_MESSAGE = 1000
 
 
 def visible(text: object, longest: int = LONGEST_TEXT) -> str:
@@ -29,8 +29,10 @@ def visible(text: object, longest: int = LONGEST_TEXT) -> str:
 
 
 def say(message: object) -> None:
-    """One line on the error output, with the name of the program in front."""
-    print(f"onelip: {visible(message, _LONGEST_MESSAGE)}", file=sys.stderr)
+    """One line on the error output, with the name of the program in front; of a long one both ends, not its middle."""
+    text, half = str(message), _LONGEST_MESSAGE // 2
+    short = text if len(text) <= _LONGEST_MESSAGE else f"{text[:half]} … {text[-half:]}"  # the reason is at the end
+    print(f"onelip: {visible(short, 2 * _LONGEST_MESSAGE)}", file=sys.stderr)
 
 
 class Terminal(Console):

@@ -302,22 +302,32 @@ def add_hostile_records(study: Path) -> None:
         work = {"network": network(method, dataset=dataset), "batch_size": 256}
         finish(study, "measure", work | {"quantity": "memory", "device": next(nasty)}, {
             "fits": True, "parameters": 2**20, "training": 2**30, "inference": 2**20})  # fmt: skip
-        finish(study, "diagnose", work, {"diagnostics": layers(0.9)})
+        diagnostics = [layer | {"path": next(nasty), "kind": next(nasty)} for layer in layers(0.9)]
+        finish(study, next(nasty), work, {"diagnostics": diagnostics}, job=next(nasty))
+        timing = {name: {"median": 1.0, "low": 0.9, "high": 1.1} for name in ("seconds", "reference_seconds", "ratio")}
+        finish(study, "measure", work | {"quantity": "time", "hardware": next(nasty)}, {
+            "fits": True, "training": timing, "inference": timing, "seconds_per_epoch": 1.0})  # fmt: skip
         with start_run(study, "train", train_config(method, "S", dataset, "1m")) as run:
             run.update(status=RunStatus.FAILED, reason=next(nasty))
     for index, path in enumerate(sorted(study.glob("*/record.json"))):
         record = json.loads(path.read_text())
         text = NASTY[index % len(NASTY)]
-        record |= {"command": [text] * 3, "versions": {text: text}, "commit": {"id": text}}
-        record["machine"] = {"cpu": text, "os": text, "gpus": [{"name": text, "memory_bytes": text}], "cores": text}
+        record |= {"command": [text] * 3, "versions": {text: text}, "commit": {"id": text, "dirty": text}, "job": text}
+        gpu = {"name": text, "memory_bytes": text}
+        facts = ("cpu", "os", "cores", "usable_cores", "torch_threads", "memory_bytes", "host", "engine", "load", text)
+        record["machine"] = dict.fromkeys(facts, text) | {"gpus": [gpu]}
+        record["metrics"] |= {text: text, f"test_accuracy{text}": {"$nonfinite": "nan"}}
         path.write_text(json.dumps(record))
-    (study / "study.json").write_text(json.dumps({"jobs": [{"kind": "train", "name": NASTY[0]}], "notes": [*NASTY]}))
+        (path.parent / "log.jsonl").write_text(json.dumps({"step": 1, "train_loss": 1.0, text: text}) + f"\n{text}\n\n")
+    jobs = [{"kind": "train", "name": text, "needs": [text], "network": {"method": text}, text: text} for text in NASTY]
+    (study / "study.json").write_text(json.dumps({"jobs": jobs, "notes": [*NASTY]}))
 
 
 def test_hostile_text_is_shown_and_executes_nothing(browser: Browser, tmp_path: Path) -> None:
     with patch("os.fsync"):
-        add_hostile_records(tmp_path / "study")
-        report = write_report(tmp_path / "study", tmp_path / "out")
+        study = tmp_path / "<img src=x onerror=hit()>"
+        add_hostile_records(study)
+        report = write_report(study, tmp_path / "out")
     assert report.unreadable == 0
     page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
     hits: list[str] = []
