@@ -2,7 +2,7 @@
 
     python benchmarks/kills.py --kills 120 --out kills       # resumes where it was stopped
     python benchmarks/kills.py --only search --kills 10
-    python benchmarks/kills.py --naive --kills 10             # files written in place, which the kills do damage
+    python benchmarks/kills.py --naive --kills 10             # files written in place, for comparison
 
 A round is one scenario (a training, a search, jobs of a study, a comparison, a report) in a folder of its own. Its
 processes are killed at file operations that a seed chooses: before a file is made, in the middle of a write, before the

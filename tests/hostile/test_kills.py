@@ -10,8 +10,8 @@ from pathlib import Path
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "kills.py"
 
 
-def _kill(out: Path, *options: str) -> tuple[int, list[dict[str, object]]]:
-    command = [sys.executable, str(BENCHMARK), "--only", "training", "--kills", "3", "--out", str(out), *options]
+def _kill(out: Path) -> tuple[int, list[dict[str, object]]]:
+    command = [sys.executable, str(BENCHMARK), "--only", "training", "--kills", "3", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (out / "rounds.jsonl").exists(), done.stderr
     return done.returncode, [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
@@ -21,9 +21,3 @@ def test_killed_trainings_leave_what_an_undisturbed_one_leaves(tmp_path: Path) -
     code, rounds = _kill(tmp_path)
     assert code == 0
     assert [(one["kills"], one["differences"]) for one in rounds] == [(3, [])]
-
-
-def test_files_written_in_place_do_not_stand_it(tmp_path: Path) -> None:
-    code, rounds = _kill(tmp_path, "--naive")
-    assert code == 1
-    assert rounds[0]["differences"]
