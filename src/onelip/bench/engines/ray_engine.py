@@ -18,7 +18,7 @@ from onelip.bench.engines.resources import gpu_share
 from onelip.bench.study.attempts import ExitCode
 from onelip.bench.study.job_base import Job
 from onelip.bench.study.job_memory import predicted_bytes
-from onelip.errors import InvalidInputError, one_line
+from onelip.errors import InvalidInputError, OnelipError, one_line
 
 _MEMORY_FACTOR = 1.2  # kernels use scratch space beside the predicted tensors
 
@@ -64,7 +64,10 @@ class RayEngine(Engine):
         else:
             options |= {"address": address}  # without one Ray finds the cluster of this machine, or starts it
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the coming default; unset, Ray warns
-        self._ray.init(**options)
+        try:
+            self._ray.init(**options)
+        except Exception as error:  # Ray raises whatever it has
+            raise OnelipError(f"no Ray cluster at {address or 'this machine'}: {one_line(error):.300}") from error
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         self._largest_cpus = int(max(node.get("CPU", 1) for node in nodes))
         self._largest_memory = int(max(node.get("memory", 0) for node in nodes))

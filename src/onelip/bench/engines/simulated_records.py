@@ -6,9 +6,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-from onelip.bench.runs import RunStatus, start_run
+from onelip.bench.runs import RECORD_FILE, RunStatus, new_record
 from onelip.bench.search.searcher import GOAL
 from onelip.bench.study.job_base import RUNS, Job, JobOptions
+from onelip.bench.study.known_records import known_record
 from onelip.bench.study.measure_job import MeasureJob
 from onelip.bench.study.measured import KIND as MEASURE
 from onelip.bench.study.train_job import TrainJob
@@ -46,5 +47,10 @@ _MEASURED: dict[str, dict[str, Any]] = {
 
 
 def _finish(study: Path, kind: str, config: Any, metrics: dict[str, Any], job: str) -> None:
-    with start_run(study / RUNS, kind, config, job=job) as run:
-        run.update(status=RunStatus.FINISHED, metrics=run.record.metrics | metrics)
+    """One write without a lock: nobody else sees the folder."""
+    record = new_record(kind, config, job)
+    folder = study / RUNS / record.name
+    known = known_record(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    done = record.changed(status=RunStatus.FINISHED, metrics=({} if known is None else known.metrics) | metrics)
+    (folder / RECORD_FILE).write_text(done.to_json(), encoding="utf-8")
