@@ -52,8 +52,8 @@ def residual_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding
 
 
 def channels_innermost(x: Tensor) -> Tensor:
-    """The image as CPUs want it; on other devices as it is."""
-    return x.contiguous(memory_format=torch.channels_last) if suits_cpu(x.device) else x
+    """The image as CPUs want it; on other devices as it is, and on meta tensors, whose convolutions lose the layout."""
+    return x.contiguous(memory_format=torch.channels_last) if suits_cpu(x.device) and not x.is_meta else x
 
 
 def circular_pad(x: Tensor, pad: Size) -> Tensor:
