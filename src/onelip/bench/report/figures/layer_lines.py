@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from onelip.bench.report.figures.direct_labels import label_line_ends
 from onelip.bench.report.figures.drawing import ReportFigure, figure_style, line_look, panels, tell
@@ -89,6 +90,7 @@ def _plot(axes: Axes, lines: dict[str, list[float]]) -> list[tuple[float, float,
         tell(line, f"{style.label}: from {shown[0][1]:.3g} to {shown[-1][1]:.3g}")
         ends.append((*shown[-1], style.label, style.light))
     axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # its own is mathematics
     low, high = axes.get_ylim()
     if high / low < _NARROWEST:
         middle = (low * high) ** 0.5
