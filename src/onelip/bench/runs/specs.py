@@ -13,7 +13,7 @@ from onelip.bench.data import get_dataset
 from onelip.bench.published import published_rates
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.runs.durations import format_duration, parse_duration
-from onelip.bench.runs.recipes import PAPER_FROM_SECONDS, RECIPES, Precision, RecipeName
+from onelip.bench.runs.recipes import PAPER_FROM_SECONDS, RECIPES, Precision, RecipeName, recipe_for
 from onelip.errors import InvalidInputError
 from onelip.factories import is_factory_name
 from onelip.layers import MethodInfo, get_method
@@ -203,7 +203,7 @@ class RunSpec:
     offset: float = 2 * math.sqrt(2) * 36 / 255
     """Margin that the loss asks for."""
     temperature: float | None = None
-    """Temperature of the loss; by default that of the recipe (paper: 0.25; short: 2; fast: 0.5)."""
+    """Temperature of the loss; by default that of the recipe (paper: 0.25; short: 2; fast: 0.5, from 1h 0.25)."""
     augmentation: AugmentationName | None = None
     """none, shift-flip, crop-flip or randaugment; by default the paper's for the data set (fast: shift-flip)."""
     loss: Literal["offset", "emma", "annealing", "regularised"] = "offset"
@@ -250,8 +250,9 @@ class RunSpec:
             # refuses what no network can be built from
             _ = self.new_network("meta") if self.network.model in NETWORKS else self.network_config
             rates = self._rates(method)
-        defaults = asdict(RECIPES[self.recipe]) | rates
-        defaults["augmentation"] = RECIPES[self.recipe].augmentation or self.network.data.augmentation
+        recipe = recipe_for(self.recipe, self.budget_seconds)
+        defaults = asdict(recipe) | rates
+        defaults["augmentation"] = recipe.augmentation or self.network.data.augmentation
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 self._set(name, value)
