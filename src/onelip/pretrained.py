@@ -1,7 +1,7 @@
 """Trained networks that come with onelip, by name: weights, and a card that says what is proven about them.
 
-    model = onelip.load_model("cifar10-fast-8m")
-    onelip.pretrained.card("cifar10-fast-8m")["certified_accuracy"]
+    model = onelip.load_model("cifar10-fast-2m")
+    onelip.pretrained.card("cifar10-fast-2m")["certified_accuracy"]
 
 A card is JSON: proven constant and the arithmetic it holds for, accuracy and certified accuracy on all test images at
 four radii, the command line, core-seconds, commit, seed and data of the training, and the SHA-256 of the weights.
