@@ -48,4 +48,5 @@ def test_no_two_modules_share_a_name() -> None:
 def test_tests_have_the_folders_of_the_source() -> None:
     tests = Path(__file__).parent
     folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")}
-    assert all((SOURCE / folder).is_dir() for folder in folders), folders
+    folders.remove(Path("hostile"))  # one corpus of bad files for all readers
+    assert [folder for folder in folders if not (SOURCE / folder).is_dir()] == []
