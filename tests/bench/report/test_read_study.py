@@ -173,10 +173,10 @@ def test_memory_rows_have_their_source(tmp_path: Path) -> None:
 
 
 def test_the_report_reads_records_only() -> None:
-    """Of the benchmark it loads records and published results: nothing that trains or measures."""
+    """Of the benchmark it loads records, facts of the data and published results: nothing that trains or measures."""
     code = (
         "import sys; import onelip.bench.report.write_report, onelip.bench.report.advice_text; "
         "print(*sorted({m.split('.')[2] for m in sys.modules if m.startswith('onelip.bench.')}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["file_lock", "published", "report", "runs", "terminal"]
+    assert done.stdout.split() == ["data", "file_lock", "published", "report", "runs", "terminal"]
