@@ -51,6 +51,11 @@ LARGEST_ANGLE = {0: 2.8, 3: 1.6}
 """Up to these norms of L a series contracts, by its number of terms modulo 4; with others it expands near 0."""
 
 
+def training_degree(matrix: Tensor, training: bool) -> int | None:
+    """`TRAINING_DEGREE` in float32, else what is exact to rounding."""
+    return TRAINING_DEGREE if training and torch.finfo(matrix.dtype).bits == 32 else None
+
+
 def normalised(tensor: Tensor, bound: Tensor) -> Tensor:
     """tensor / bound, and zero where the bound is zero."""
     bound = bound.reshape(bound.shape + (1,) * (tensor.dim() - bound.dim()))
@@ -178,8 +183,9 @@ class SOCConv2d(FrequencyConv2d):
 
     def constrain(self, matrices: Tensor) -> Tensor:
         """Exponentials, cut to shape."""
-        degree = TRAINING_DEGREE if self.training else None
-        return skew_exponential(matrices, degree)[..., : self.core_out, : self.core_in]
+        return skew_exponential(matrices, training_degree(matrices, self.training))[
+            ..., : self.core_out, : self.core_in
+        ]
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """The exponential at every frequency, or the normalised skew kernel alone for the series."""
@@ -225,7 +231,7 @@ def exponential_rows(weight: Tensor, training: bool = False) -> Tensor:
     skew = (weight[..., :rows] - weight[..., :rows].mT) / 2
     bound = gram_norm_bound(skew, GRAM_ITERATIONS)
     if rows == weight.shape[-1]:
-        return skew_exponential(normalised(skew, bound), TRAINING_DEGREE if training else None)
+        return skew_exponential(normalised(skew, bound), training_degree(skew, training))
     rest = weight[..., rows:]
     bound = bound + gram_norm_bound(rest, GRAM_ITERATIONS)
     return skew_exponential_rows(normalised(torch.cat([skew, rest], dim=-1), bound))
