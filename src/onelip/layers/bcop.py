@@ -236,7 +236,7 @@ METHOD = MethodInfo(
         input_macs="b*s**2*c**2*k**2",
         input_memory="b*s**2*c",
         parameter_operations="Gram, eigh & 2 MMs in float64; MMs",
-        parameter_macs="c**3*(2*k**3/3 + k**2 + 3*k)",
-        parameter_memory="c**2*(2*k**3/3 + 2*k**2 + 2*k)",
+        parameter_macs="c**3*(2*k**3/3 + k**2 + 8*k - 2)",
+        parameter_memory="c**2*(2*k**3/3 + 2*k**2 + 5*k)",
     ),
 )

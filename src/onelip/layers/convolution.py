@@ -61,7 +61,8 @@ def circular_pad(x: Tensor, pad: Size) -> Tensor:
     if pad == (0, 0):
         return x
     (high, wide), (batch, channels, height, width) = pad, x.shape
-    if x.stride(1) != 1 or high > height or wide > width or is_traced():
+    channels_first = x.stride(1) != 1 and not (x.is_meta and suits_cpu(x.device))  # meta stands for a CPU's layout
+    if channels_first or high > height or wide > width or is_traced():
         return _pad_by_index(x, pad)
     pixels = x.permute(0, 2, 3, 1)
     padded = x.new_empty(batch, height + 2 * high, width + 2 * wide, channels)

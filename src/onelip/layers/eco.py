@@ -163,7 +163,7 @@ METHOD = MethodInfo(
         input_macs="b*s**2*c**2*(2*k**2 - 1)/k**2 + 2*b*s**2*c*k**2",
         input_memory="2*b*s**2*c",
         parameter_operations="real DFT; Gram, eigh & 2 MMs in float64",
-        parameter_macs="15*c**3*(2*k**2 - 1)/2",
+        parameter_macs="19*c**3*(2*k**2 - 1)/2",
         parameter_memory="6*c**2*k**2",
     ),
 )

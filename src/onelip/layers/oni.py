@@ -79,7 +79,7 @@ METHOD = MethodInfo(
         input_macs="b*s**2*c**2*k**2",
         input_memory="b*s**2*c",
         parameter_operations="Newton, MMs, implicit backward",
-        parameter_macs="c**3*((k**4 + 13*k**2 + 94)/2)",
+        parameter_macs="c**3*((k**4 + 11*k**2 + 10)/2)",
         parameter_memory="c**2*(k**4 - k**3 + 4*k**2)",
     ),
 )
