@@ -240,9 +240,7 @@ class LipschitzLayer(BoundedModule):
 
 def transform_layers(layers: Sequence[LipschitzLayer], size: Size | None) -> list[Transformed]:
     """The parameter transformations of equal layers for one core size, as one batch."""
-    transformed = layers[0].transform_given(stacked_tensors(layers), size).unstacked()
-    layers[0].keep_states(layers, transformed)
-    return transformed
+    return layers[0].transform_given(stacked_tensors(layers), size).unstacked()
 
 
 def stacked_tensors(layers: Sequence[LipschitzLayer]) -> dict[str, Tensor]:

@@ -101,7 +101,9 @@ def _family(layer: LipschitzLayer) -> Any:
 def _transform_groups(groups: list[Group], size: Size | None) -> list[Transformed]:
     """The transformations of groups of equal layers, one after the other or, of several widths, as one batch."""
     if len(groups) == 1:
-        return transform_layers(groups[0], size)
+        transformed = transform_layers(groups[0], size)
+        groups[0][0].keep_states(groups[0], transformed)
+        return transformed
     stacks = [stacked_tensors(group) for group in groups]
     widest = max(range(len(groups)), key=lambda index: _width(groups[index][0]))
     whole = {
