@@ -25,7 +25,7 @@ METHODS = ("aol", "bcop", "lot", "soc")
 KERNELS = (1, 2, 3, 4, 5, (1, 3))
 CHANNELS = (8, 16)
 GROUPS = (1, 2, 4, "depthwise")
-SHAPES: dict[str, dict[str, int]] = {
+SHAPES: dict[str, dict[str, Any]] = {
     "plain": {},
     "strided": {"stride": 2},
     "dilated": {"dilation": 2},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -34,7 +35,7 @@ class CountedCosts:
     by_frequency: bool
 
 
-def count_layer_costs(method: str, shape: LayerShape, **options: object) -> CountedCosts:
+def count_layer_costs(method: str, shape: LayerShape, **options: Any) -> CountedCosts:
     """Count a square convolution in training mode on meta tensors, in the form in which it runs for this shape.
 
     `options` go to the layer; with padding_mode="zeros" every kernel is applied as such.
