@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onelip.bench.runs import machine
 from onelip.bench.runs.machine import source_commit
 
 
@@ -18,7 +19,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    source = tmp_path / "src" / "onelip" / "machine.py"
+    source = tmp_path / "src" / "onelip" / "bench" / "runs" / "machine.py"
     source.parent.mkdir(parents=True)
     source.write_text("")
     _git(tmp_path, "init", "--quiet")
@@ -48,3 +49,7 @@ def test_an_installed_package_inside_another_repository_has_no_commit(checkout: 
 def test_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert source_commit(checkout) is None
+
+
+def test_the_file_lies_where_it_is_looked_for() -> None:
+    assert Path(machine.__file__).parts[-5:] == ("src", "onelip", "bench", "runs", "machine.py")

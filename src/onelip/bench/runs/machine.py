@@ -77,7 +77,8 @@ def source_commit(source: Path = Path(__file__)) -> dict[str, Any] | None:
     """
     source = source.resolve()
     top = _git(source.parent, "rev-parse", "--show-toplevel")
-    if top is None or Path(top).resolve() / "src" / "onelip" / source.name != source:
+    place = Path("src", "onelip", "bench", "runs", source.name)
+    if top is None or Path(top).resolve() / place != source:
         return None
     commit = _git(source.parent, "rev-parse", "--verify", "HEAD")
     changes = _git(Path(top), "status", "--porcelain")
