@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.bench.cli import run
-from onelip.certification import BrokenCertificateError, Certifier, attacks
+from onelip.certification import BrokenCertificateError, Certifier
 from onelip.certification.attacks import ATTACK_NAMES, attack
 from onelip.checkpoints import save_model
 from onelip.errors import InvalidInputError
@@ -109,7 +109,7 @@ def test_command_line_fails_loudly(
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise BrokenCertificateError("pgd changed a prediction")
 
-    monkeypatch.setattr(attacks, "attack", broken)
+    monkeypatch.setattr("onelip.bench.cli.attack.attack", broken)
     assert run(["attack", checkpoint, "--samples", "2"]) == 1
     assert "CERTIFICATE BROKEN" in capsys.readouterr().err
 

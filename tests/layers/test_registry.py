@@ -57,8 +57,11 @@ def test_the_static_names_are_those_of_the_shipped_methods() -> None:
     )
     exported = {name: getattr(layers, name) for name in listed if not name.startswith("Lipschitz")}
     classes = {name for name, each in exported.items() if isinstance(each, type) and issubclass(each, LipschitzLayer)}
+    classes = {name for name in classes if exported[name].__name__ == name}  # the others are names of other packages
     names = {get_method(key).conv.__name__.removesuffix("Conv2d") for key in SHIPPED}
-    assert classes == {name + kind for name in names for kind in ("Conv1d", "Conv2d", "ConvTranspose2d", "Linear")}
+    kinds = ("Conv1d", "Conv2d", "ConvTranspose2d", "Linear")
+    volumes = {name + "Conv3d" for name in names if hasattr(layers, name + "Conv3d")}
+    assert classes == {name + kind for name in names for kind in kinds} | volumes
 
 
 def test_layers_by_key() -> None:

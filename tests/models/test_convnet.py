@@ -244,7 +244,7 @@ def test_images_of_any_size_are_extended_by_zeros(height: int, width: int | None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "gan"}, "there is no method 'gan', use one of aol, "),
+        ({"method": "gan"}, "there is no method 'gan', use one of "),
         ({"size": "XXL"}, "size='XXL' is not known, use one of XS, S, M, L"),
         ({"size": None}, "pass either a size or a width"),
         ({"width": 8}, "pass either a size or a width"),

@@ -18,6 +18,7 @@ from torch.nn.modules import module as module_internals
 _TORCHS_OWN = frozenset(vars(nn.Module()))
 _PLAIN = (int, float, complex, str, bytes)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, torch.nn.Module)
+_BOOKKEEPING = ("_bias_version",)  # no pass computes with it: a layer warns by it when evaluation mode is trained
 _DEPTH = 4
 """How far objects, lists and dictionaries inside of each other are looked into."""
 
@@ -60,7 +61,11 @@ def _structure(model: nn.Module) -> list[Any]:
     hooks = module_internals._global_forward_hooks, module_internals._global_forward_pre_hooks
     found: list[Any] = [tuple(map(len, hooks)), [tuple(t.shape) for t in _tensors(model)]]
     for name, module in model.named_modules(remove_duplicate=False):
-        plain = {key: value for key, value in vars(module).items() if isinstance(value, int | float | str | tuple)}
+        plain = {
+            key: value
+            for key, value in vars(module).items()
+            if isinstance(value, int | float | str | tuple) and key not in _BOOKKEEPING
+        }
         own = tuple(key for key in vars(module) if key in ("forward", "_call_impl", "_conv_forward"))
         counts = len(module._forward_hooks), len(module._forward_pre_hooks)
         found.append((name, id(module), type(module), counts, own, plain if _is_known(module) else None))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from onelip.layers.info import Complexity, MethodInfo
@@ -21,8 +22,8 @@ from onelip.linalg.rescaling import rescaled_isometry
 
 
 def newton_polar_factor(matrix: Tensor, training: bool) -> Tensor:
-    """The polar factor: by Newton's iteration where it is deployed from a CPU, in training by what is fastest there."""
-    if training or not suits_cpu(matrix.device):
+    """The polar factor by Newton's iteration; in float32 training, and on other devices, by what is fastest there."""
+    if (training and matrix.dtype == torch.float32) or not suits_cpu(matrix.device):
         return training_polar_factor(matrix, training)
     return polar_factor(matrix, iteration="newton")
 
