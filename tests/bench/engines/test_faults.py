@@ -129,6 +129,7 @@ def test_killed_workers_and_drivers_lose_and_double_nothing(tmp_path: Path, whol
     assert run in trial.continued(), "from its checkpoint"
 
 
+@pytest.mark.slow  # Slurm lets a cancelled and a requeued job wait, three minutes in all
 @needs_submitit
 @pytest.mark.skipif(slurm_cluster.why_not() is not None, reason=str(slurm_cluster.why_not()))
 def test_a_study_on_a_real_slurm(tmp_path: Path, whole: Path) -> None:
