@@ -103,8 +103,12 @@ class Trial:
     [
         pytest.param("--engine local --workers 2", id="local"),
         pytest.param("--engine ray --workers 2", id="ray", marks=needs_ray),
-        pytest.param("--engine ray --workers 2 --no-shared-fs --worker-dir WORKER", id="apart", marks=needs_ray),
-        pytest.param("--engine slurm --slurm-local", id="slurm", marks=needs_submitit),
+        pytest.param(
+            "--engine ray --workers 2 --no-shared-fs --worker-dir WORKER",
+            id="apart",
+            marks=[needs_ray, pytest.mark.slow],
+        ),
+        pytest.param("--engine slurm --slurm-local", id="slurm", marks=[needs_submitit, pytest.mark.slow]),
     ],
 )
 def test_killed_workers_and_drivers_lose_and_double_nothing(tmp_path: Path, whole: Path, options: str) -> None:

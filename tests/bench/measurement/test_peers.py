@@ -78,6 +78,7 @@ def test_a_peer_takes_the_place_of_a_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(peers, "peer_versions", dict)
+    monkeypatch.setattr("onelip.bench.cli.measure_options.peer_versions", dict)
     common = ["--methods", "torch:plain", "--width", "4", "--batch-size", "2", "--runs-dir", str(tmp_path)]
     figure = tmp_path / "costs.svg"
     assert run(["measure", "time", "--device", "cpu", "--rounds", "1", "--figure", str(figure), *common]) == 0

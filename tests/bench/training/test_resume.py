@@ -153,7 +153,7 @@ def test_time_already_used_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     used = load_checkpoint(_folder(tmp_path, config)).meta["train_seconds"]  # type: ignore[union-attr]
     assert 0 < used < 3
     record = train(config, tmp_path)
-    assert starts == [0.0, used]
+    assert starts[::2] == [0.0, used]  # the others are of processor time
     assert record.metrics["steps"] > 15
     assert 2.5 < record.metrics["train_seconds"] < 3.5
 
