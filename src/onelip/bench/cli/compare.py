@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from onelip.bench.cli.engine_options import EngineOptions
 from onelip.bench.cli.report import write_study_report
 from onelip.bench.data import load
@@ -19,6 +17,7 @@ from onelip.bench.engines.driver import Driver
 from onelip.bench.measurement.memory_limits import GIB, available_memory
 from onelip.bench.runs import dump_json
 from onelip.bench.runs.dataset_option import DatasetOption
+from onelip.bench.runs.devices import usable_device
 from onelip.bench.runs.recipes import RecipeName
 from onelip.bench.study.job_base import Job, JobState, JobStatus, state_of
 from onelip.bench.study.job_memory import predicted_bytes
@@ -140,9 +139,8 @@ class CompareCommand:
         is_plain = self.preset is None and all(value in (None, ()) for value in given.values())
         if is_plain and stored:
             return stored
-        device = self.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+        # Another device than this machine's may be that of a cluster's nodes.
+        device = usable_device() if self.device == "auto" else self.device
         return [preset(self.preset or "quick").changed(**given, device=device)]
 
     def _work(self, options: Sequence[StudyOptions], jobs: Sequence[Job]) -> dict[str, JobState]:
