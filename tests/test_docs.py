@@ -9,7 +9,8 @@ from typing import NoReturn
 
 import pytest
 
-PAGES = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
 LANGUAGES = {"python", "sh", "bash", "text"}
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
@@ -46,3 +47,22 @@ def test_no_python_hides_from_the_test(page: Path) -> None:
     assert {language for language, _ in blocks(page)} <= LANGUAGES
     outside = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     assert not re.search(r"^ {4}(from \w[\w.]* )?import \w", outside, re.MULTILINE)
+
+
+def test_files_that_pages_name_exist() -> None:
+    """`tests/a.py` is a path, `a.py` the name of a file somewhere; the examples name files of their own."""
+    folders = ("src", "tests", "docs", "benchmarks", "examples", ".github")
+    paths = [*ROOT.glob("*.*"), *(path for folder in folders for path in (ROOT / folder).rglob("*.*"))]
+    parts = [path.relative_to(ROOT).parts for path in paths]
+    known = {"/".join(names[start:]) for names in parts for start in range(len(names))}
+    examples = {"my_module.py", "src/onelip/layers/reflection.py"}
+    for page in (*PAGES, *ROOT.glob("*.md")):
+        named = set(re.findall(r"`([\w./-]+\.(?:py|js|csv|toml|yml|j2|css))(?![\w(])", page.read_text()))
+        assert named - examples <= known, page.name
+
+
+@each_page
+def test_pages_say_what_is(page: Path) -> None:
+    """No diary: no dates of development, nothing that is still to be done."""
+    diary = r"\b20\d\d-\d\d-\d\d\b|not (been )?(run|made|measured|repeated) yet|has not been made|\bTODO\b"
+    assert not re.search(diary, page.read_text()), page.name
