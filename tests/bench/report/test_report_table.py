@@ -102,10 +102,10 @@ def test_learning_rates(value: float, shown: str) -> None:
 
 
 def test_numbers_are_legible() -> None:
-    assert [memory(x) for x in (17.5 * 2**20, 2.314 * 2**30, 94 * 2**30)] == ["17.5 MiB", "2.31 GiB", "94 GiB"]
+    assert [memory(x) for x in (17.5 * 2**20, 2.314 * 2**30, 94 * 2**30)] == ["17.5 MiB", "2.31 GiB", "94.0 GiB"]
     assert [three_digits(x) for x in (2813.0, 0.123456, 12.0, 1.0)] == ["2,810", "0.123", "12", "1"]
-    assert [with_prefix(x) for x in (9.7e9, 1210, 7)] == ["9.7 G", "1.21 k", "7"]
-    assert [duration(x) for x in (0.0123, 12.34, 210, 7200)] == ["12.3 ms", "12.3 s", "3.5 min", "2 h"]
+    assert [with_prefix(x) for x in (9.7e9, 1210, 7)] == ["9.70 G", "1.21 k", "7"]
+    assert [duration(x) for x in (0.0123, 12.34, 210, 7200)] == ["12.3 ms", "12.3 s", "3.50 min", "2.00 h"]
 
 
 def tables_of(folder: Path) -> dict[str, ReportTable]:

@@ -41,6 +41,7 @@ const onelipAdvisor = (() => {
 
   const costs = {
     memory: { name: "training memory [GiB]", of: (v) => (v.candidate.memory_bytes === null ? null : v.candidate.memory_bytes / GIB) },
+    memoryMib: { name: "training memory [MiB]", of: (v) => (v.candidate.memory_bytes === null ? null : v.candidate.memory_bytes / 2 ** 20) },
     hours: { name: "training time [h]", of: (v) => v.result.hours },
     latency: { name: "inference time relative to plain", of: (v) => v.candidate.latency_ratio },
   };
@@ -48,14 +49,15 @@ const onelipAdvisor = (() => {
   const percent = (x) => (x === null ? "–" : `${(100 * x).toFixed(1)} %`);
   const share = (r) => (r.error === null ? percent(r.certified) : `${(100 * r.certified).toFixed(1)} ± ${(100 * r.error).toFixed(1)} %`);
   const short = (x) => (x >= 100 ? x.toFixed(0) : Number(x.toPrecision(3)).toString());
+  const three = (x) => (x >= 99.95 ? x.toFixed(0) : x.toPrecision(3));
   const duration = (h) => (h === null ? "–" : h >= 2 ? `${short(h)} h` : h * 60 >= 2 ? `${short(h * 60)} min` : `${short(h * 3600)} s`);
-  const memory = (bytes) => (bytes === null ? "–" : bytes < GIB ? `${short(bytes / 2 ** 20)} MiB` : `${short(bytes / GIB)} GiB`);
+  const memory = (bytes) => (bytes === null ? "–" : bytes < GIB ? `${three(bytes / 2 ** 20)} MiB` : `${three(bytes / GIB)} GiB`);
   const ratio = (x) => (x === null ? "–" : `${x.toFixed(2)} ×`);
-  return { GIB, data, rank, costs, percent, share, short, duration, memory, ratio };
+  return { GIB, data, known, rank, costs, percent, share, short, duration, memory, ratio };
 })();
 
 (() => {
-  const { GIB, data, rank, costs, percent, share, short, duration, memory, ratio } = onelipAdvisor;
+  const { GIB, data, known, rank, costs, percent, share, short, duration, memory, ratio } = onelipAdvisor;
   const $ = (id) => document.getElementById(id);
   if (!$("limits")) return;
   const svgElement = (name, attributes, text) => {
@@ -93,7 +95,8 @@ const onelipAdvisor = (() => {
     const above = round[name].filter((step) => step >= most).slice(0, 1);
     return [...below, ...inside, ...above];
   };
-  const shown = { memory, hours: duration, latency: (x) => `${short(x)} ×` };
+  const card = (bytes) => `${short(bytes / GIB)} GiB`;
+  const shown = { memory: card, hours: duration, latency: (x) => `${short(x)} ×` };
 
   const options = (select, values) => {
     const before = select.value;
@@ -110,7 +113,7 @@ const onelipAdvisor = (() => {
 
   const takes = (v) => {
     const words = {
-      memory: `${memory(v.candidate.memory_bytes)} of memory and ${memory(data.allowance)} to spare`,
+      memory: `${memory(v.candidate.memory_bytes)} of memory and ${card(data.allowance)} to spare`,
       hours: `a training of ${v.result.budget}`,
       latency: `${ratio(v.candidate.latency_ratio)} the inference time of plain`,
     };
@@ -156,18 +159,23 @@ const onelipAdvisor = (() => {
     $("advisor-ranking").tBodies[0].replaceChildren(...rows);
   };
 
+  // The fewest round numbers of which four are in sight.
   const ticks = (low, high) => {
-    const all = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1)
-      for (const step of [1, 2, 5]) all.push(step * 10 ** power);
-    const inside = all.filter((tick) => tick >= low && tick <= high);
-    const round = inside.filter((tick) => Math.abs(Math.log10(tick) % 1) < 1e-9);
-    return inside.length > 9 && round.length > 2 ? round : inside;
+    let inside = [];
+    for (const steps of [[1], [1, 2, 5], [1, 1.5, 2, 3, 5, 7], [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8]]) {
+      inside = [];
+      for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1)
+        inside.push(...steps.map((step) => step * 10 ** power).filter((tick) => tick >= low && tick <= high));
+      if (inside.length > 3) break;
+    }
+    return inside;
   };
 
   const draw = (verdicts) => {
     const plot = $("advisor-plot");
-    const cost = costs[$("advisor-axis").value];
+    const kind = $("advisor-axis").value;
+    const small = kind === "memory" && verdicts.every((v) => known(v.candidate.memory_bytes) < GIB || v.candidate.memory_bytes === null);
+    const cost = costs[small ? "memoryMib" : kind];
     const points = verdicts.map((v) => ({ v, x: cost.of(v), y: 100 * v.result.certified })).filter((p) => p.x !== null && p.x > 0);
     plot.replaceChildren();
     if (!points.length) {
@@ -230,7 +238,7 @@ const onelipAdvisor = (() => {
     fillRanking(verdicts);
     draw(verdicts);
     const unique = (key) => [...new Set(list.map((c) => c[key]))].join("; ");
-    $("sources").textContent = `Accuracies: ${unique("result_source")}. Memory: ${unique("memory_source")}. Latency: ${unique("latency_source")}. A card keeps ${memory(data.allowance)} free for its context and scratch space.`;
+    $("sources").textContent = `Accuracies: ${unique("result_source")}. Memory: ${unique("memory_source")}. Latency: ${unique("latency_source")}. A card keeps ${card(data.allowance)} free for its context and scratch space.`;
   };
 
   const datasetsOf = (name) => [...new Set(data.evidence.find((e) => e.name === name).candidates.map((c) => c.dataset))];

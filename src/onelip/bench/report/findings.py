@@ -35,7 +35,7 @@ def findings(study: StudyResults, models: Sequence[TrainedModel]) -> list[str]:
 def _best(dataset: str, models: list[TrainedModel]) -> str:
     ranked = sorted(((m.certified_36, m) for m in models if m.certified_36), key=lambda pair: -pair[0].mean)
     (top, best), rest = ranked[0], ranked[1:]
-    where = f"On {dataset} with a training budget of {best.budget.name}"
+    where = f"On {dataset} with a training budget of {best.budget.words}"
     if not rest:
         return f"{where}, {best.label} certifies {top} % of the test images at radius 36/255."
     equal = [(share, model) for share, model in rest if not differ(share, top)]

@@ -21,7 +21,7 @@ from onelip.bench.report.figures.drawing import FigureFiles, ReportFigure
 from onelip.bench.report.inline_svg import InlineFigures
 from onelip.bench.report.intervals import centre
 from onelip.bench.report.method_style import css_variable, method_style, slug
-from onelip.bench.report.report_table import METHOD, ReportTable
+from onelip.bench.report.report_table import METHOD, Column, ReportTable
 from onelip.bench.report.table_files import TABLE_FORMATS
 
 SECTIONS = {
@@ -103,11 +103,11 @@ def _sort_value(value: Any) -> Any:
     return ("" if value is None else value) if number is None else number
 
 
-def _header_groups(table: ReportTable) -> list[tuple[str, int]]:
-    """Group headings and how many columns each spans; empty if the table has none."""
+def _header_groups(table: ReportTable) -> list[tuple[str, list[Column]]]:
+    """Group headings and the columns below each; empty if the table has none."""
     if not any(column.group for column in table.columns):
         return []
-    return [(group, len(list(members))) for group, members in groupby(table.columns, lambda column: column.group)]
+    return [(group, list(members)) for group, members in groupby(table.columns, lambda column: column.group)]
 
 
 def _method_css(methods: Iterable[str]) -> str:

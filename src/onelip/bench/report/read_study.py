@@ -173,7 +173,7 @@ def _measured_time(run: StoredRun) -> MeasuredTime:
         part = metrics.part(name)
         return PhaseTime(part.timing("seconds"), part.timing("reference_seconds"), part.timing("ratio"))
 
-    hardware = visible(config.tree.get("hardware", "unknown hardware"))
+    hardware = visible(config.tree.get("hardware", "unknown hardware")).replace(", 1 threads", ", 1 thread")
     phases = phase("training"), phase("inference")
     return MeasuredTime(
         config.network(), config.whole("batch_size"), hardware, *phases, metrics.number("seconds_per_epoch")
@@ -231,7 +231,10 @@ def _run_facts(run: StoredRun) -> RunFacts:
 def _command_line(command: list[str]) -> str:
     """The command as one would type it: the program without its folder, arguments quoted where needed."""
     words = [str(word) for word in command[:50]]
-    return visible(shlex.join([words[0].rsplit("/", 1)[-1] or words[0], *words[1:]])) if words else ""
+    if not words:
+        return ""
+    program = "onelip" if words[0].endswith("onelip/__main__.py") else words[0].rsplit("/", 1)[-1] or words[0]
+    return visible(shlex.join([program, *words[1:]]))
 
 
 def _machine(record: RunRecord) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -72,6 +72,15 @@ class ReportTable:
             for row in self.rows
         ]
 
+    @property
+    def same_everywhere(self) -> list[Column]:
+        """Columns of words that say the same in all rows, which a narrow screen leaves out."""
+        return [
+            column
+            for column, values in zip(self.columns, zip(*self.rows, strict=True), strict=False)
+            if not column.numeric and len(values) > 1 and len(set(values)) == 1
+        ]
+
     @cached_property
     def best(self) -> set[tuple[int, int]]:
         """(row, column) of the best cells, and of all that the data do not tell from them.
@@ -119,6 +128,11 @@ def three_digits(value: float) -> str:
     return scientific(value)
 
 
+def three_places(value: float) -> str:
+    """Three significant digits with their zeros, so that 15.0 stands below 14.7."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
+
+
 def scientific(value: float) -> str:
     """A learning rate or weight decay: 6e-2."""
     if value == 0:
@@ -127,24 +141,30 @@ def scientific(value: float) -> str:
     return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
 
 
+def memory_unit(values: Iterable[float]) -> tuple[int, str]:
+    """The unit for all of these bytes, on one axis or in one cell."""
+    most = max(values, default=0.0)
+    return (2**30, "GiB") if most >= 2**30 else (2**20, "MiB") if most >= 2**20 else (2**10, "KiB")
+
+
 def memory(value: float) -> str:
     """Bytes in the unit that fits: 17.5 MiB, 2.31 GiB."""
-    unit, name = (2**30, "GiB") if value >= 2**30 else (2**20, "MiB") if value >= 2**20 else (2**10, "KiB")
-    return f"{three_digits(value / unit)} {name}"
+    unit, name = memory_unit([value])
+    return f"{three_places(value / unit)} {name}"
 
 
 def with_prefix(value: float) -> str:
     """Three digits and a prefix: 1.21 G."""
     for factor, sign in ((1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
         if abs(value) >= factor:
-            return f"{three_digits(value / factor)}{sign}"
+            return f"{three_places(value / factor)}{sign}"
     return three_digits(value)
 
 
 def duration(seconds: float) -> str:
-    """0.25 s, 12 s, 3.5 min, 2 h."""
+    """0.250 s, 12.0 s, 3.50 min, 2.00 h."""
     if seconds < 0.1:
-        return f"{three_digits(1000 * seconds)} ms"
+        return f"{three_places(1000 * seconds)} ms"
     if seconds < 120:
-        return f"{three_digits(seconds)} s"
-    return f"{three_digits(seconds / 60)} min" if seconds < 7200 else f"{three_digits(seconds / 3600)} h"
+        return f"{three_places(seconds)} s"
+    return f"{three_places(seconds / 60)} min" if seconds < 7200 else f"{three_places(seconds / 3600)} h"

@@ -5,6 +5,7 @@ Every value was checked when it was read: numbers are finite, texts are printabl
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from onelip.protocol import REFERENCE
 WITHOUT_GUARANTEE = ("standard", REFERENCE)
 """The plain network: as trained by onelip, and as the fixed reference of all costs."""
 
+_UNITS = {"h": "h", "m": "min", "s": "s"}
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -24,6 +27,11 @@ class Budget:
     name: str
     hours: float | None
     epochs: int | None = None
+
+    @property
+    def words(self) -> str:
+        """As a sentence has it: "1h30m" is "1 h 30 min"."""
+        return re.sub(r"([\d.]+)([hms])(?=\d|$)", lambda part: f"{part[1]} {_UNITS[part[2]]} ", self.name).strip()
 
 
 @dataclass(frozen=True)

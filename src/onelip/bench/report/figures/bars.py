@@ -46,7 +46,7 @@ def _bars(name: str, title: str, found: list[tuple[TrainedModel, Share | None]],
     if printed:
         paper_mark = Line2D([], [], marker="D", linestyle="", color="none", markeredgecolor=INK)
         axes.legend([paper_mark], ["published in the paper"], loc="lower right", fontsize=8.5)
-    dataset, budget = shown[0][0].network.dataset, shown[0][0].budget.name
+    dataset, budget = shown[0][0].network.dataset, shown[0][0].budget.words
     best = "; ".join(f"{model.label} {share} %" for model, share in shown[:3])
     rest = f" The best {_MOST_BARS} of {len(known)}." if len(known) > _MOST_BARS else ""
     return [

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from onelip.bench.published import PublishedEpochs, published_epochs, published_speeds
 from onelip.bench.report.figures.direct_labels import label_line_ends
 from onelip.bench.report.figures.drawing import WIDTH, ReportFigure, horizontal_bars, line_look, new_figure, tell
 from onelip.bench.report.intervals import Timing
 from onelip.bench.report.method_style import method_style, size_order
-from onelip.bench.report.report_table import duration, memory, three_digits, with_prefix
+from onelip.bench.report.report_table import duration, memory, memory_unit, three_digits
 from onelip.bench.report.study_rows import MeasuredTime, StudyResults
 from onelip.bench.report.trained_models import main_memory, main_times
 from onelip.bench.runs.specs import NetworkSpec
@@ -32,11 +32,27 @@ class _Quantity:
     low_is_good: bool = True
     unit: float = 1.0
 
+    def for_values(self, lines: _Lines) -> _Quantity:
+        """Memory in the unit that fits what is shown."""
+        if self.show is not memory:
+            return self
+        unit, name = memory_unit(value.median for line in lines.values() for value in line.values())
+        return replace(self, axis=f"{name} {self.axis}", unit=unit)
+
 
 _EPOCH = _Quantity("training-time", "Training time", "seconds per epoch", duration)
-_SPEED = _Quantity("inference-throughput", "Inference throughput", "images per second", with_prefix, low_is_good=False)
-_TRAIN = _Quantity("training-memory", "Training memory", "GiB at the peak of training", memory, unit=2**30)
-_INFER = _Quantity("inference-memory", "Inference memory", "MiB at the peak of inference", memory, unit=2**20)
+_SPEED = _Quantity("inference-throughput", "Inference throughput", "images per second", three_digits, low_is_good=False)
+_TRAIN = _Quantity("training-memory", "Training memory", "at the peak of training", memory)
+_INFER = _Quantity("inference-memory", "Inference memory", "at the peak of inference", memory)
+
+_LOG_STEPS = (
+    (1,),
+    (1, 2, 5),
+    (1, 1.5, 2, 3, 5, 7),
+    (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8),
+    tuple(step / 2 for step in range(2, 20)),
+)
+"""Round numbers of a decade, ever denser."""
 
 _Point = tuple[NetworkSpec, int, Timing]
 _Lines = dict[str, dict[str, Timing]]
@@ -113,7 +129,7 @@ def _family(quantity: _Quantity, points: Iterable[_Point], where: str) -> list[R
     groups: dict[tuple[str, int], _Lines] = defaultdict(lambda: defaultdict(dict))
     for network, batch, value in points:
         groups[network.dataset, batch][network.method][network.size_name] = value
-    return [_draw(quantity, *place, lines, where) for place, lines in groups.items()]
+    return [_draw(quantity.for_values(lines), *place, lines, where) for place, lines in groups.items()]
 
 
 def _draw(quantity: _Quantity, dataset: str, batch: int, lines: _Lines, where: str) -> ReportFigure:
@@ -169,13 +185,17 @@ def _lines(quantity: _Quantity, lines: _Lines, sizes: list[str]) -> Figure:
 
 
 def plain_log_ticks(axis: Axis) -> None:
-    """Labels such as 0.5, 2, 50 on a logarithmic axis, dense where it spans little."""
+    """Labels such as 0.5, 2, 50 on a logarithmic axis: the fewest round numbers of which four are in sight."""
     low, high = axis.get_view_interval()
-    decades = math.log10(high / low) if low > 0 else 9
-    steps = (1, 2, 3, 5) if decades < 1 else (1, 2, 5) if decades < 2.5 else (1,)
-    axis.set_major_locator(LogLocator(subs=steps))
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) if low > 0 else range(0)
+    ticks: list[float] = []
+    for steps in _LOG_STEPS:
+        ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
+        if len(ticks) >= 4:
+            break
+    axis.set_major_locator(FixedLocator(ticks))
     axis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
 
 
 def _bars(quantity: _Quantity, lines: _Lines, size: str) -> Figure:

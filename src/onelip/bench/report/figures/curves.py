@@ -12,9 +12,10 @@ from matplotlib.axes import Axes
 from onelip.bench.report.figures.direct_labels import label_line_ends
 from onelip.bench.report.figures.drawing import INK, ReportFigure, line_look, panels, tell
 from onelip.bench.report.method_style import method_style, size_order
-from onelip.bench.report.report_table import duration
 from onelip.bench.report.result_tables import published_result
+from onelip.bench.report.study_rows import Budget
 from onelip.bench.report.trained_models import TrainedModel, by_dataset, longest_budget
+from onelip.bench.runs.durations import format_duration
 from onelip.protocol import RADIUS_NUMERATORS
 
 
@@ -45,7 +46,7 @@ def budget_figures(models: Sequence[TrainedModel]) -> list[ReportFigure]:
         def time_axis(axes: Axes, ticks: list[float] = ticks) -> None:
             axes.set_xscale("log")
             if ticks:
-                axes.set_xticks(ticks, [duration(tick) for tick in ticks])
+                axes.set_xticks(ticks, [Budget(format_duration(tick), None).words for tick in ticks])
                 axes.minorticks_off()
 
         text = "Certified accuracy at radius 36/255 (Euclidean norm) against the training budget, with 95 % intervals"
@@ -85,7 +86,7 @@ def radius_figures(models: Sequence[TrainedModel]) -> list[ReportFigure]:
         text = "Certified accuracy against the radius of the perturbation in the Euclidean norm, for images in [0, 1]"
         text += "; hollow marks are the paper's" if printed else ""
         names = ("255 x radius (Euclidean norm)", "certified accuracy [%]")
-        title = f"Radius, {dataset}"
+        title = f"Certified accuracy by radius, {dataset}"
         figures.append(_draw(f"radii-{dataset}", "accuracy", title, text, lines, names, radius_axis, printed))
     return figures
 
@@ -126,7 +127,9 @@ def _draw(
             style, few = method_style(method), len(line.points) <= 12
             xs, ys = [x for x, _, _ in line.points], [y for _, y, _ in line.points]
             (drawn,) = axes.plot(xs, ys, **line_look(style, markers=False))
-            tell(drawn, f"{style.label} {size}: from {ys[0]:.1f} to {ys[-1]:.1f}")
+            told = [min(line.points, key=lambda point: abs(point[0] - tick)) for tick in (0, *RADIUS_NUMERATORS)]
+            values = ", ".join(f"{y:.1f} at {x:.0f}/255" for x, y, _ in told)
+            tell(drawn, f"{style.label} {size}: " + (f"from {ys[0]:.1f} to {ys[-1]:.1f}" if few else values))
             for x, y, half in line.points if few else ():
                 (mark,) = axes.plot(x, y, **line_look(style))
                 tell(mark, f"{style.label} {size}: {y:.1f}" + (f" ± {half:.1f} (95 %)" if half is not None else ""))
@@ -140,7 +143,8 @@ def _draw(
         axes.set_title(size, loc="left", color=INK)
         axes.set_xlabel(axis_names[0])
         finish(axes)
-    grid[0].set_ylim(bottom=0)  # the panels share it: before all are drawn, it would fix the top of the first
+    if axis_names[1] != "loss":  # the panels share it: before all are drawn, it would fix the top of the first
+        grid[0].set_ylim(bottom=0)
     for axes in grid[:: 2 if len(grid) > 1 else 1]:
         axes.set_ylabel(axis_names[1])
     figure.draw_without_rendering()

@@ -43,20 +43,31 @@ def label_line_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], s
         axes.text(1.035, position, text, fontsize=size, va="center", **look)
 
 
-def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]], size: float = 8.5) -> None:
+def label_points(
+    axes: Axes,
+    points: Sequence[tuple[float, float, str, str]],
+    bars: Sequence[tuple[float, float, float]],
+    size: float = 8.5,
+) -> None:
     """Write (x, y, text, colour) beside points, in the first of twelve places that is free; crowded ones go without.
 
-    Widths of texts are estimated: the page and the files may be shown with different fonts anyway.
+    A place is better if none of the vertical bars (x, low, high) crosses it. Widths of texts are estimated: the page
+    and the files may be shown with different fonts anyway.
     """
-    width, height = _figure_size(axes)
+    figure_width, figure_height = _figure_size(axes)
     box = axes.get_position()
-    area = (72 * box.width * width, 72 * box.height * height)
+    area = (72 * box.width * figure_width, 72 * box.height * figure_height)
     to_axes = axes.transData + axes.transAxes.inverted()
     places = [tuple(to_axes.transform((x, y))) for x, y, _, _ in points]
     spots = [(px * area[0], py * area[1]) for px, py in places]
     taken = [(sx - 4, sy - 4, sx + 4, sy + 4) for sx, sy in spots]
+    lines = []
+    for x, low, high in bars:
+        (left, bottom), (_, top) = to_axes.transform((x, low)), to_axes.transform((x, high))
+        lines.append((left * area[0] - 1, bottom * area[1], left * area[0] + 1, top * area[1]))
     for (x, y, text, colour), spot in zip(points, spots, strict=True):
-        place = _free_place(spot, 0.62 * size * len(text), size, taken, area)
+        width = 0.62 * size * len(text)
+        place = _free_place(spot, width, size, [*taken, *lines], area) or _free_place(spot, width, size, taken, area)
         if place is None:
             continue
         offset, rectangle = place

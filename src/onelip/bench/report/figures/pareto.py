@@ -10,7 +10,7 @@ from onelip.bench.report.figures.cost_lines import plain_log_ticks
 from onelip.bench.report.figures.direct_labels import label_points
 from onelip.bench.report.figures.drawing import AXIS, ReportFigure, line_look, new_figure, tell
 from onelip.bench.report.method_style import method_style
-from onelip.bench.report.report_table import three_digits
+from onelip.bench.report.report_table import memory_unit, three_digits
 from onelip.bench.report.study_rows import StudyResults
 from onelip.bench.report.trained_models import TrainedModel, by_dataset, longest_budget, main_memory, main_times
 from onelip.bench.runs.specs import NetworkSpec
@@ -21,11 +21,17 @@ _Costs = dict[tuple[str, str, int | None], float]
 def pareto_figures(study: StudyResults, models: Sequence[TrainedModel]) -> list[ReportFigure]:
     """Three figures for each data set, as far as there are measurements for its image size."""
     times, rows = main_times(study), main_memory(study)
+    unit, name = memory_unit(row.training for row in rows)
     latency = {_place(row.network): 1000 * row.inference.seconds.median / row.batch_size for row in times}
     kinds: list[tuple[str, str, str, _Costs]] = [
         ("training-time", "training time", "seconds per epoch", {_place(r.network): r.epoch_seconds for r in times}),
         ("latency", "inference time", "milliseconds per image of a full batch", latency),
-        ("memory", "training memory", "GiB at the peak", {_place(row.network): row.training / 2**30 for row in rows}),
+        (
+            "memory",
+            "training memory",
+            f"{name} at the peak",
+            {_place(row.network): row.training / unit for row in rows},
+        ),
     ]
     compared = by_dataset(model for model in longest_budget(models) if model.has_guarantee)
     return [figure for own in compared.values() for kind in kinds for figure in _pareto(*kind, own)]
@@ -60,11 +66,13 @@ def _pareto(name: str, cost_name: str, axis: str, costs: _Costs, models: list[Tr
     axes.set_ylabel("certified accuracy at 36/255 [%]")
     figure.draw_without_rendering()
     order = [*front, *(index for index in range(len(points)) if index not in front)]
-    labels = []
+    labels, bars = [], []
     for index in order:
         cost, share, model = points[index]
         labels.append((cost, 100 * share.mean, model.label, method_style(model.network.method).light))
-    label_points(axes, labels)
+        half = 196 * (share.error or 0.0)
+        bars.append((cost, 100 * share.mean - half, 100 * share.mean + half))
+    label_points(axes, labels, bars)
     dataset, names = models[0].network.dataset, ", ".join(points[index][2].label for index in front)
     return [
         ReportFigure(
@@ -72,7 +80,7 @@ def _pareto(name: str, cost_name: str, axis: str, costs: _Costs, models: list[Tr
             section="pareto",
             title=f"Certified accuracy against {cost_name}, {dataset}",
             caption=f"Certified accuracy at radius 36/255 (Euclidean norm) against {cost_name}, after a training of "
-            f"{models[0].budget.name}. Up and to the left is better; the dashed line joins the models whose means no "
+            f"{models[0].budget.words}. Up and to the left is better; the dashed line joins the models whose means no "
             "other beats. Vertical lines are 95 % intervals.",
             alt=f"Certified accuracy against {cost_name} on {dataset}. Models that no other beats, by cost: {names}.",
             figure=figure,

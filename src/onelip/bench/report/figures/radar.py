@@ -34,7 +34,7 @@ def one_radar(name: str, title: str, metrics: Sequence[RadarMetric], source: str
     if len(metrics) < _LEAST_METRICS or not methods:
         return []
     rows, columns = -(-len(methods) // _COLUMNS), min(_COLUMNS, len(methods))
-    figure = new_figure(2.5 * columns, 2.6 * rows)
+    figure = new_figure(2.5 * columns, 2.8 * rows)
     for place, method in enumerate(methods):
         axes = figure.add_subplot(rows, columns, place + 1, projection="polar")
         assert isinstance(axes, PolarAxes)
