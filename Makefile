@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 OUT ?= study
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare measure docs site test test-all lint types imports unit fuzz
+.PHONY: help setup compare measure docs site notebooks test test-all lint types imports unit fuzz
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,9 @@ docs: $(STAMP) ## build the documentation site and show it on localhost
 
 site: $(STAMP) ## build the documentation site in build/site, warnings as errors
 	$(BIN)/python docs/site/make_site.py
+
+notebooks: $(STAMP) ## the tutorial and other pages as Jupyter notebooks, in build/notebooks
+	$(BIN)/python docs/site/notebooks.py
 
 test: lint types imports unit ## everything that must pass before a commit lands
 

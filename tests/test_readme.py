@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,9 @@ def test_every_target_of_the_readme_is_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_terminal_shows_its_log() -> None:
+    images = ROOT / "docs" / "images"
+    draw = runpy.run_path(str(images / "make_terminal.py"))["terminal"]
+    assert draw((images / "compare.log").read_text()) == (images / "compare.svg").read_text()

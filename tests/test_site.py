@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -11,7 +10,10 @@ import tomllib
 from pathlib import Path
 from types import ModuleType
 
+import make_site
 import pytest
+from notebooks import PAGES
+from test_docs import blocks
 
 ROOT = Path(__file__).parents[1]
 
@@ -19,15 +21,10 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     """docs/site/make_site.py with its output in a folder of the test."""
-    spec = importlib.util.spec_from_file_location("make_site", ROOT / "docs" / "site" / "make_site.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     build = tmp_path_factory.mktemp("site")
-    vars(module).update(BUILD=build, SOURCE=build / "site-source")
-    module.gather()
-    return module
+    make_site.BUILD, make_site.SOURCE = build, build / "site-source"
+    make_site.gather()
+    return make_site
 
 
 def pages_of(entries: list[dict[str, object]]) -> set[str]:
@@ -61,7 +58,18 @@ def test_the_site_builds_without_a_warning(site: ModuleType) -> None:
     assert outside <= {"https://arxiv.org", "https://openreview.net", "https://doi.org", "https://zensical.org"}
 
 
-def test_the_notebook_has_the_code_of_the_page(site: ModuleType) -> None:
-    cells = json.loads(site.notebook("# A\n\ntext\n\n```python\nx = 1\ny = 2\n```\n\nmore\n"))["cells"]
-    assert [cell["cell_type"] for cell in cells] == ["markdown", "code", "markdown"]
-    assert "".join(cells[1]["source"]) == "x = 1\ny = 2"
+@pytest.mark.parametrize("page", PAGES)
+def test_a_notebook_is_its_page(site: ModuleType, page: str) -> None:
+    """Its cells are the blocks of the page in order, with what they print; it needs no other file."""
+    path = site.SOURCE / "notebooks" / f"{page}.ipynb"
+    cells = json.loads(path.read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    shown = ["".join(output["text"]) for cell in cells for output in cell.get("outputs", ())]
+    of_page = blocks(ROOT / "docs" / f"{page}.md")
+    assert [text for text in code if not text.startswith("!")] == [t.strip() for name, t in of_page if name == "python"]
+    assert [text[1:] for text in code if text.startswith("!")] == [t.strip() for name, t in of_page if name == "sh"]
+    assert shown == [text for name, text in of_page if name == "text"]
+    for cell in (cell for cell in cells if cell["cell_type"] == "markdown"):
+        assert set(re.findall(r"\]\((?!https?:)([^)]+)", "".join(cell["source"]))) == {
+            f"attachment:{name}" for name in cell.get("attachments", ())
+        }

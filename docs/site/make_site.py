@@ -3,18 +3,19 @@
 `python docs/site/make_site.py` gathers the sources in build/site-source and builds build/site with zensical, where a
 warning is an error; `--serve` then shows it. What is written by hand is in docs/. Made here are the front page
 (README.md), one page per method (its docstring, its record, its published results), the reference of the API
-(docstrings, by mkdocstrings), the changelog and the notebook of the tutorial.
+(docstrings, by mkdocstrings), the changelog, and the notebooks of the pages that are one program.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from notebooks import PAGES, write_notebooks
 
 from onelip.bench.report.advice_text import portraits
 from onelip.bench.report.candidates import published_candidates
@@ -56,11 +57,16 @@ def main() -> None:
 def gather() -> None:
     """All pages in build/site-source, with links that fit there."""
     shutil.rmtree(SOURCE, ignore_errors=True)
-    shutil.copytree(ROOT / "docs", SOURCE, ignore=shutil.ignore_patterns("*.py", "*.json", "site"))
+    shutil.copytree(ROOT / "docs", SOURCE, ignore=shutil.ignore_patterns("*.py", "*.json", "*.log", "site"))
     for name, target in (("README", "index"), ("CONTRIBUTING", "contributing"), ("CHANGELOG", "changelog")):
         (SOURCE / f"{target}.md").write_text(moved((ROOT / f"{name}.md").read_text()))
     for page in SOURCE.glob("*.md"):
         page.write_text(moved(page.read_text()))
+    write_notebooks(SOURCE / "notebooks")
+    for name in PAGES:
+        page = SOURCE / f"{name}.md"
+        title, text = page.read_text().split("\n", 1)
+        page.write_text(f"{title}\n\n[This page as a notebook](notebooks/{name}.ipynb)\n{text}")
     (SOURCE / "security.md").write_text((ROOT / "SECURITY.md").read_text())
     (SOURCE / "methods").mkdir()
     best = dict(portraits([c for c in published_candidates() if c.dataset == "cifar10"]))
@@ -74,8 +80,6 @@ def gather() -> None:
     for name, (title, modules) in REFERENCE.items():
         modules_text = "\n\n".join(f"::: {module}" for module in modules)
         (SOURCE / "api" / f"{name}.md").write_text(f"# {title}\n\n{modules_text}\n")
-    if (ROOT / "docs" / "tutorial.md").exists():
-        (SOURCE / "tutorial.ipynb").write_text(notebook((ROOT / "docs" / "tutorial.md").read_text()))
 
 
 def moved(text: str) -> str:
@@ -150,23 +154,6 @@ def method_index() -> str:
             "",
         ]
     )
-
-
-def notebook(markdown: str) -> str:
-    """The page as a Jupyter notebook: Python blocks are cells, the rest is text."""
-    cells = []
-    for index, part in enumerate(re.split(r"^```python\n(.*?)^```$", markdown, flags=re.DOTALL | re.MULTILINE)):
-        if part.strip():
-            kind = (
-                {"cell_type": "code", "execution_count": None, "outputs": []}
-                if index % 2
-                else {"cell_type": "markdown"}
-            )
-            cells.append(
-                {**kind, "id": f"cell-{index}", "metadata": {}, "source": part.strip().splitlines(keepends=True)}
-            )
-    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-    return json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}, indent=1)
 
 
 if __name__ == "__main__":
