@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shipped_methods import SHIPPED
@@ -17,7 +18,10 @@ README = (ROOT / "README.md").read_text()
 
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    exec(example, {})  # the code that users copy
+    names: dict[str, Any] = {}
+    exec(example, names)  # the code that users copy
+    (count,) = re.findall(r"# ([\d,]+) parameters", example)
+    assert sum(parameter.numel() for parameter in names["model"].parameters()) == int(count.replace(",", ""))
     printed = capsys.readouterr().out
     assert re.search(r"certified at 36/255 [23]\d\.\d%", printed), printed
 

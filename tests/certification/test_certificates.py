@@ -18,6 +18,7 @@ from onelip.certification import (
     certify,
 )
 from onelip.certification.bounds import trace
+from onelip.certification.call_arguments import Arguments
 from onelip.certification.frozen import frozen_copy
 from onelip.certification.graph import Graph
 from onelip.certification.leaves import Proofs, in_float64
@@ -274,7 +275,7 @@ def test_forward_errors_are_bounded(method: str, activation: str) -> None:
 
 def traced_values(model: nn.Module, x: Tensor) -> tuple[Graph, Tensor]:
     """The graph of a model on a batch, with the float64 values of all nodes."""
-    return Tracer(frozen_copy(model), Proofs(), torch.float32, keep=True).run(x.double())
+    return Tracer(frozen_copy(model), Proofs(), torch.float32, keep=True).run(Arguments.of(x.double()))
 
 
 def test_householder_on_its_line() -> None:

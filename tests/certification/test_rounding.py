@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from onelip.certification import certify
 from onelip.certification.bounds import trace
+from onelip.certification.call_arguments import Arguments
 from onelip.certification.frozen import frozen_copy
 from onelip.certification.leaves import Proofs, in_float64
 from onelip.certification.rounding import error_at_sample, error_in_ball, hidden_norm, own_rounding
@@ -133,7 +134,7 @@ def test_activations_inside_of_layers_are_bounded_everywhere_in_the_ball(method:
     assert layer.bias is not None
     layer.bias.normal_(std=3.0)
     x, radius = torch.randn(4, 3, 6, 6), 0.7
-    graph, _ = Tracer(frozen_copy(layer), Proofs(), torch.float32).run(x.double())
+    graph, _ = Tracer(frozen_copy(layer), Proofs(), torch.float32).run(Arguments.of(x.double()))
     inside = layer.bound((3, 6, 6)).hidden
     (node,) = graph.used()[1:]
     assert inside is not None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import nn
 
-from onelip.layers import MethodInfo, StandardConv2d, StandardLinear, create_linear, list_methods
+from onelip.layers import MethodInfo, SOCLinear, StandardConv2d, StandardLinear, get_method, list_methods
 
 each_method = pytest.mark.parametrize("method", list_methods(), ids=lambda m: m.key)
 
@@ -84,11 +88,36 @@ def test_every_initialisation_works(method: MethodInfo, kernel: int) -> None:
         assert method.linear_layer(4, 4, init=init)(torch.randn(1, 4)).isfinite().all()
 
 
-def test_a_layer_that_pays_for_a_square_says_so() -> None:
-    with pytest.warns(UserWarning, match="aol"):
-        create_linear("cpl", 1024, 10, device="meta")
-    for key in ("aol", "bcop", "lot", "soc"):
-        assert sum(parameter.numel() for parameter in create_linear(key, 1024, 10, device="meta").parameters()) < 11_000
+RECTANGLES: list[tuple[int, Callable[..., nn.Module]]] = [
+    (1024 * 10, lambda method, **options: method.linear_layer(1024, 10, **options)),
+    (1024 * 10, lambda method, **options: method.linear_layer(10, 1024, **options)),
+    (3 * 256 * 9, lambda method, **options: method.conv(3, 256, 3, **options)),
+    (3 * 256 * 9, lambda method, **options: method.conv(256, 3, 3, **options)),
+]
+
+
+@each_method
+def test_a_layer_that_pays_for_a_square_says_so(method: MethodInfo) -> None:
+    """With the figures and cheaper methods; all others have as many parameters as torch's, and a bias."""
+    for plain, create in RECTANGLES:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            count = sum(parameter.numel() for parameter in create(method, device="meta", bias=False).parameters())
+        if count > 1.01 * plain:
+            (warning,) = caught
+            assert f"has {count:,} parameters in place of {plain:,}" in str(warning.message)
+            assert "take aol, bcop or lot" in str(warning.message)
+            assert warning.filename == __file__
+        else:
+            assert not caught
+
+
+def test_methods_that_the_warning_names_need_no_square() -> None:
+    for key in ("aol", "bcop", "lot"):
+        for plain, create in RECTANGLES:
+            layer = create(get_method(key), device="meta", bias=False)
+            assert sum(parameter.numel() for parameter in layer.parameters()) <= plain
+    assert sum(parameter.numel() for parameter in SOCLinear(1024, 10).parameters()) == 1024 * 10 + 10
 
 
 def test_the_baseline_guarantees_no_constant() -> None:

@@ -27,7 +27,7 @@ MISTAKES: list[tuple[str, Callable[[Any], Any], str]] = [
     ("bytes in a volume", lambda _: create_conv3d("aol", 2, 3, 3)(BYTES), "torch.uint8"),
     ("an array", lambda _: MODEL(X.numpy()), "expects a tensor, got a ndarray"),
     ("bytes to certify", lambda _: certify(MODEL, BYTES), "such as float32"),
-    ("a list to certify", lambda _: certify(MODEL, [X, X]), "one tensor"),  # pyright: ignore[reportArgumentType]
+    ("a list to certify", lambda _: certify(MODEL, [X, X]), "expects a tensor, got a list"),
     ("a list of labels", lambda _: certify(MODEL, X, [0, 1]), "got a list"),  # pyright: ignore[reportArgumentType]
     ("a list in a loss", lambda _: OffsetCrossEntropy()(SCORES, [0, 1]), "torch.as_tensor"),
     ("a list in HKR", lambda _: HKR()(SCORES[:, 0], [0, 1]), "torch.as_tensor"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from onelip.certification.call_arguments import on_device
 from onelip.certification.certificates import ArithmeticName, Certifier
 from onelip.errors import InvalidInputError
 from onelip.protocol import RADII
@@ -41,14 +43,14 @@ class CertifiedAccuracy:
 
 def certified_accuracy(
     model: nn.Module,
-    loader: Iterable[Sequence[Tensor]],
+    loader: Iterable[Sequence[Any]],
     eps: Sequence[float] = DEFAULT_EPS,
     *,
     input_scale: float = 1.0,
     arithmetic: ArithmeticName = "float64",
     progress: bool | None = None,
 ) -> CertifiedAccuracy:
-    """Accuracy and certified accuracy of a model on batches (x, labels).
+    """Accuracy and certified accuracy of a model on batches (x, labels), x as `certify` takes it.
 
     The bounds are proven once. A progress bar is shown on a terminal, always or never with `progress`.
     """
@@ -59,8 +61,8 @@ def certified_accuracy(
     correct, radii = [], []
     for x, labels in _shown(loader, progress):
         if certifier is None:
-            certifier = Certifier(model, x.shape[1:], input_scale=input_scale, arithmetic=arithmetic)
-        certificate = certifier(x.to(device), labels)
+            certifier = Certifier(model, x, input_scale=input_scale, arithmetic=arithmetic)
+        certificate = certifier(on_device(x, device), labels)
         correct.append(certificate.correct)
         radii.append(torch.where(certificate.correct, certificate.radii, 0.0))
     if certifier is None:
@@ -70,7 +72,7 @@ def certified_accuracy(
     return CertifiedAccuracy(float(hits.double().mean()), certified, certifier.lipschitz, all_radii)
 
 
-def _shown(loader: Iterable[Sequence[Tensor]], progress: bool | None) -> Iterable[Sequence[Tensor]]:
+def _shown(loader: Iterable[Sequence[Any]], progress: bool | None) -> Iterable[Sequence[Any]]:
     if not (sys.stderr.isatty() if progress is None else progress):
         return loader
     from rich.console import Console

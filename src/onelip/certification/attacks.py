@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from onelip.certification.call_arguments import single_tensor
 from onelip.certification.certificates import Certifier
 from onelip.certification.frozen import evaluation_model
 from onelip.errors import BrokenCertificateError, InvalidInputError
@@ -62,7 +63,8 @@ def attack(
         )
     correct, certified, survived = [], [], []
     certifier: Certifier | None = None
-    for x, labels in loader:
+    for batch, labels in loader:
+        x = single_tensor(batch, "attack")
         if x.min() < bounds[0] or x.max() > bounds[1]:
             low, high = float(x.min()), float(x.max())
             raise InvalidInputError(f"inputs range from {low:g} to {high:g}, beyond bounds={bounds}: pass wider bounds")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
+from onelip.certification.call_arguments import Arguments
 from onelip.certification.fingerprint import Fingerprint
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
 from onelip.certification.graph import Graph, Shape
@@ -53,7 +55,7 @@ class LipschitzTable(list[LayerRow]):
         return "\n".join(lines)
 
 
-def lipschitz_table(model: nn.Module, input_shape: Sequence[int] | None = None) -> LipschitzTable:
+def lipschitz_table(model: nn.Module, input_shape: Any = None) -> LipschitzTable:
     """The proven bound of every node of a model in evaluation mode, and that from the input up to it."""
     nodes = trace(model, input_shape).used()
     return LipschitzTable(
@@ -63,25 +65,24 @@ def lipschitz_table(model: nn.Module, input_shape: Sequence[int] | None = None) 
     )
 
 
-def lipschitz_bound(model: nn.Module, input_shape: Sequence[int] | None = None) -> float:
+def lipschitz_bound(model: nn.Module, input_shape: Any = None) -> float:
     """Proven upper bound of the Lipschitz constant of a model in evaluation mode, for inputs of one shape.
 
-    `input_shape` is that of one input without the batch, such as (3, 32, 32); by default `model.input_shape`.
+    `input_shape` is that of one input without the batch, such as (3, 32, 32); by default `model.input_shape`. For a
+    model of several arguments it is a tuple or a dictionary of shapes, or an example of what `certify` takes.
     Raises `UnknownLipschitzConstant`, naming the place, where something is met that no bound is known for.
     """
     return trace(model, input_shape).output.lipschitz
 
 
-def trace(model: nn.Module, input_shape: Sequence[int] | None = None) -> Graph:
+def trace(model: nn.Module, input_shape: Any = None) -> Graph:
     """The graph of a model in evaluation mode, for inputs of one shape."""
-    shape = checked_shape(model, input_shape)
     check_surroundings()
     program = evaluation_model(model)
     with ieee_arithmetic(), torch.no_grad():
         frozen = frozen_copy(program)
         before, tracer = Fingerprint(frozen), Tracer(frozen, Proofs(), program_dtype(program))
-        zeros = torch.zeros((traced_batch(program), *shape), dtype=torch.float64, device=program_device(program))
-        graph, _ = tracer.run(zeros)
+        graph, _ = tracer.run(zero_arguments(program, input_shape))
         check_stateless(before, frozen)
         return graph
 
@@ -104,9 +105,14 @@ def fixed_batch(model: nn.Module) -> int | None:
     return length if isinstance(length, int) else None
 
 
-def traced_batch(model: nn.Module) -> int:
-    """How many inputs a model is traced on."""
-    return fixed_batch(model) or _BATCH
+def zero_arguments(model: nn.Module, input_shape: Any) -> Arguments:
+    """Zeros to trace a model on: of these shapes, like this example, or of the shape that the model declares."""
+    given = getattr(model, "input_shape", None) if input_shape is None else input_shape
+    if given is None:
+        raise InvalidInputError("pass input_shape, that of one input without the batch, such as (3, 32, 32)")
+    arguments = Arguments.zeros(given, fixed_batch(model) or _BATCH, program_device(model))
+    arguments.check_fit(model)
+    return arguments
 
 
 def program_dtype(model: nn.Module) -> torch.dtype:
@@ -122,12 +128,9 @@ def program_device(model: nn.Module) -> torch.device:
 
 def checked_shape(model: nn.Module, input_shape: Sequence[int] | None) -> Shape:
     """The shape that was passed, or the one that the model declares."""
-    shape = getattr(model, "input_shape", None) if input_shape is None else input_shape
-    if shape is None:
-        raise InvalidInputError("pass input_shape, that of one input without the batch, such as (3, 32, 32)")
-    numbers = tuple(int(length) for length in shape)
-    if not numbers or min(numbers) < 1:
+    shapes = zero_arguments(model, input_shape).shapes
+    if len(shapes) != 1:
         raise InvalidInputError(
-            f"input_shape={numbers} must be positive numbers without the batch, such as (3, 32, 32)"
+            f"input_shape={input_shape!r} must be one shape, such as (3, 32, 32): this takes models of one argument"
         )
-    return numbers
+    return shapes[0]

@@ -13,19 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from onelip.certification.bounds import (
-    check_stateless,
-    checked_shape,
-    fixed_batch,
-    program_device,
-    program_dtype,
-    traced_batch,
-)
+from onelip.certification.bounds import check_stateless, fixed_batch, program_dtype, zero_arguments
+from onelip.certification.call_arguments import Arguments
 from onelip.certification.fingerprint import Fingerprint
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy, unwrapped
 from onelip.certification.graph import Graph
@@ -78,7 +72,7 @@ class Certificate:
 
 def certify(
     model: nn.Module,
-    x: Tensor,
+    x: Any,
     labels: Tensor | None = None,
     *,
     input_scale: float = 1.0,
@@ -89,16 +83,17 @@ def certify(
 
     Args:
         model: in either mode; what it computes in evaluation mode is certified. Its state does not change.
-        x: (batch, ...), on the device of the model.
+        x: (batch, ...), on the device of the model. For a model of several arguments a tuple of them, or a dictionary
+            by name, which may hold tuples, lists and dictionaries in turn. A radius is then in the L2 norm of all
+            floating tensors of a sample together; tensors of integers or booleans and all else are held fixed.
         labels: (batch,), kept in the result for `certified`.
         input_scale: how many units of x make one unit of the radius, 255 for byte-valued x and radii in [0, 1].
         arithmetic: "float64": the weights' exact function, and the float64 program; "float32": the model's own
             float32 program as well, for every order of summation.
         batch_size: inputs that are evaluated at once.
     """
-    if not isinstance(x, Tensor):
-        raise InvalidInputError(f"x must be one tensor (batch, ...), got a {type(x).__name__}")
-    certifier = Certifier(model, x.shape[1:], input_scale=input_scale, arithmetic=arithmetic)
+    Arguments.of(x)  # refuses shapes in place of tensors
+    certifier = Certifier(model, x, input_scale=input_scale, arithmetic=arithmetic)
     return certifier(x, labels, batch_size=batch_size)
 
 
@@ -110,7 +105,7 @@ class Certifier:
     visibly changed is refused.
 
     Attributes:
-        input_shape: that of one input, without the batch.
+        input_shape: that of one input, without the batch; those of all floating tensors where there are several.
         input_scale: how many units of x make one unit of the radius.
         arithmetic: "float64" or "float32", the programs that certificates hold for; see `certify`.
         dtype: the type that the model computes in.
@@ -121,7 +116,7 @@ class Certifier:
     def __init__(
         self,
         model: nn.Module,
-        input_shape: tuple[int, ...] | torch.Size | None = None,
+        input_shape: Any = None,
         *,
         input_scale: float = 1.0,
         arithmetic: ArithmeticName = "float64",
@@ -131,7 +126,6 @@ class Certifier:
         if not _SMALLEST_SCALE <= input_scale <= _LARGEST_SCALE:
             raise InvalidInputError(f"input_scale={input_scale} must be a positive number such as 1 or 255")
         check_surroundings()
-        self.input_shape = checked_shape(model, input_shape)
         self.input_scale = float(input_scale)
         self.arithmetic: ArithmeticName = arithmetic
         self._original = unwrapped(model)
@@ -143,8 +137,8 @@ class Certifier:
         self._program = self._fingerprint if self.model is self._original else Fingerprint(self.model)
         with ieee_arithmetic() as self.switches, torch.no_grad():
             self._frozen, self._proofs = frozen_copy(self.model), Proofs()
-            shape = traced_batch(self.model), *self.input_shape
-            zeros = torch.zeros(shape, dtype=torch.float64, device=program_device(self.model))
+            zeros = zero_arguments(self.model, input_shape)
+            self.input_shape = zeros.input_shape
             self.graph, _ = self._tracer().run(zeros)
         if len(self.graph.output.shape) != 1 or self.graph.output.shape[0] < 2:
             raise InvalidInputError("certificates need a model that maps an input to at least two scores")
@@ -161,40 +155,41 @@ class Certifier:
         return tuple(f"exact arithmetic in {node.place.words()}, which declares no rounding_error" for node in declared)
 
     @torch.no_grad()
-    def __call__(self, x: Tensor, labels: Tensor | None = None, *, batch_size: int = 256) -> Certificate:
+    def __call__(self, x: Any, labels: Tensor | None = None, *, batch_size: int = 256) -> Certificate:
         """Certify a batch of inputs."""
-        self._check_inputs(x, labels)
-        parts = [self._certify(part) for part in x.split(fixed_batch(self.model) or batch_size)]
+        arguments = Arguments.of(x)
+        self._check_inputs(arguments, labels)
+        parts = [self._certify(part) for part in arguments.split(fixed_batch(self.model) or batch_size)]
         check_stateless(self._program, self.model)
         predictions, margin, radii = (torch.cat(column) for column in zip(*parts, strict=True))
         kept = None if labels is None else labels.cpu()
         return Certificate(predictions, margin, radii, kept, self.assumptions, self.arithmetic, dict(self.switches))
 
     @torch.no_grad()
-    def check_scores(self, x: Tensor, scores: Tensor) -> None:
+    def check_scores(self, x: Any, scores: Tensor) -> None:
         """Raise where scores that another program gives for x, an exported one say, are not this model's.
 
         They may differ by the proven rounding error of their type, for sums in any order, and by nothing else.
         """
+        arguments = Arguments.of(x)
         with ieee_arithmetic():
-            graph, exact = self._tracer().run(x.to(torch.float64, copy=True))
-        here, moved = error_at_sample(graph.used(), FLOAT64, len(x)), torch.zeros(len(x), dtype=torch.float64)
+            graph, exact = self._tracer().run(arguments.to(torch.float64))
+        here, moved = error_at_sample(graph.used(), FLOAT64, len(exact)), torch.zeros(len(exact), dtype=torch.float64)
         check_program(graph, ScoreConstants.of(graph), here, exact.cpu(), scores.cpu(), moved, scores.dtype)
 
     def _tracer(self) -> Tracer:
         return Tracer(self._frozen, self._proofs, self.dtype)
 
-    def _certify(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _certify(self, arguments: Arguments) -> tuple[Tensor, Tensor, Tensor]:
         with ieee_arithmetic():
-            # Copies: the model may work in place.
-            graph, scores = self._tracer().run(x.to(torch.float64, copy=True))
+            graph, scores = self._tracer().run(arguments.to(torch.float64))
             scores = scores.cpu()
-            taken = x.to(self.dtype, copy=True)
-            moved = torch.linalg.vector_norm((taken.double() - x.double()).flatten(1), dim=1).cpu()
-            program = self.model(taken).cpu()
+            taken = arguments.to(self.dtype)
+            moved = torch.linalg.vector_norm(taken.vectors() - arguments.vectors(), dim=1).cpu()
+            program = taken.call(self.model).cpu()
         predictions = scores.argmax(1)
         nodes, constants = graph.used(), ScoreConstants.of(graph)
-        here = error_at_sample(nodes, FLOAT64, len(x))
+        here = error_at_sample(nodes, FLOAT64, len(scores))
         check_program(graph, constants, here, scores, program, moved, self.dtype)
         radii = self._radii(graph, constants, scores, predictions)
         if self.arithmetic == "float32":
@@ -210,24 +205,27 @@ class Certifier:
         ball = error_in_ball(nodes, arithmetic, here, limit)
         return certified_radii(scores, constants, own_errors + constants.pair_errors(predictions, ball, arithmetic))
 
-    def _check_inputs(self, x: Tensor, labels: Tensor | None) -> None:
+    def _check_inputs(self, arguments: Arguments, labels: Tensor | None) -> None:
         check_surroundings()
         if not self._fingerprint.matches(self._original):
             raise InvalidInputError("the model has changed since its bounds were proven: make a new Certifier")
-        if tuple(x.shape[1:]) != self.input_shape or not len(x):
-            raise InvalidInputError(f"x has the shape {tuple(x.shape)}, expected (batch, *{self.input_shape})")
-        fixed = fixed_batch(self.model)
-        if fixed is not None and len(x) % fixed:
+        if arguments.input_shape != self.input_shape:
             raise InvalidInputError(
-                f"x holds {len(x)} inputs, but this program was exported for batches of {fixed}: pass a multiple, or "
+                f"x has the shape {arguments.input_shape} without the batch, expected {self.input_shape}"
+            )
+        fixed, batch = fixed_batch(self.model), arguments.batch
+        if fixed is not None and batch % fixed:
+            raise InvalidInputError(
+                f"x holds {batch} inputs, but this program was exported for batches of {fixed}: pass a multiple, or "
                 "export it with a batch of any length (dynamic_shapes)"
             )
-        if not x.is_floating_point() or (self.arithmetic == "float32" and x.dtype != torch.float32):
-            raise InvalidInputError(f"x has the type {x.dtype}, expected what the model takes, such as float32")
+        other = {tensor.dtype for tensor in arguments.tensors} - {torch.float32}
+        if self.arithmetic == "float32" and other:
+            raise InvalidInputError(f"x has the type {other.pop()}, expected float32, what the model takes")
         if labels is not None and not isinstance(labels, Tensor):
             raise InvalidInputError(f"labels must be a tensor (batch,), got a {type(labels).__name__}")
-        if labels is not None and labels.shape != x.shape[:1]:
-            raise InvalidInputError(f"labels have the shape {tuple(labels.shape)}, expected {(len(x),)}")
+        if labels is not None and tuple(labels.shape) != (batch,):
+            raise InvalidInputError(f"labels have the shape {tuple(labels.shape)}, expected {(batch,)}")
 
     def _check_float32(self) -> None:
         tensors = [*self.model.parameters(), *self.model.buffers()]

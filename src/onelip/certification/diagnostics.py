@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.autograd.functional import jvp, vjp
 from torch.nn import functional as F
 
-from onelip.certification.bounds import checked_shape, program_dtype
+from onelip.certification.bounds import program_dtype
+from onelip.certification.call_arguments import Arguments, single_tensor
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
 from onelip.certification.graph import Node, Place, Scores, Shape
 from onelip.certification.leaves import Leaf, Proofs
@@ -88,12 +89,12 @@ def diagnose(model: nn.Module, x: Tensor, labels: Tensor | None = None, *, itera
 
     The function is that of the deployed weights, computed in float64.
     """
-    checked_shape(model, tuple(x.shape[1:]))
+    x = single_tensor(x, "diagnose")
     check_surroundings()
     program = evaluation_model(model)
     with ieee_arithmetic():
         tracer = Tracer(frozen_copy(program), _ProofsWhereKnown(), program_dtype(program), keep=True)
-        graph, _ = tracer.run(x.detach().double().requires_grad_(labels is not None))
+        graph, _ = tracer.run(Arguments.of(x.detach().double().requires_grad_(labels is not None)))
         nodes = [node for node in graph.used() if node.inputs]
         gradients = [None] * len(nodes) if labels is None else _gradient_norms(nodes, labels)
         rows = tuple(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -61,8 +61,11 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(model: nn.Module, input_shape: Sequence[int] | None = None) -> Explanation:
-    """The graph of a model in evaluation mode, node by node; `print(onelip.explain(model, (3, 32, 32)))`."""
+def explain(model: nn.Module, input_shape: Any = None) -> Explanation:
+    """The graph of a model in evaluation mode, node by node; `print(onelip.explain(model, (3, 32, 32)))`.
+
+    `input_shape` is what `lipschitz_bound` takes.
+    """
     graph = trace(model, input_shape)
     nodes = tuple(_explained(node) for node in graph.used() if node.inputs)
     return Explanation(nodes, graph.output.lipschitz)

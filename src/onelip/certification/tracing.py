@@ -25,10 +25,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_internals
 
+from onelip.certification.call_arguments import Arguments
 from onelip.certification.graph import (
     Fact,
     Graph,
     HiddenNorms,
+    Moved,
     Node,
     Place,
     exactly,
@@ -59,21 +61,20 @@ class Tracer:
         self._names = {id(module): name for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
         self._modules: list[nn.Module] = []
 
-    def run(self, x: Tensor) -> tuple[Graph, Tensor]:
-        """The graph of the model on a batch x in float64, and what it returns."""
-        self.batch, self._device = len(x), x.device.type
-        drawn = _random_states(x.device)
-        start = Node(0, Place("input", "input", ""), tuple(x.shape[1:]), (), (), False, exactly)
-        self.nodes = [start]
-        start.value = x if self.keep else None
+    def run(self, arguments: Arguments) -> tuple[Graph, Tensor]:
+        """The graph of the model on a batch in float64, and what it returns."""
+        device = arguments.tensors[0].device
+        self.batch, self._device = arguments.batch, device.type
+        drawn = _random_states(device)
+        values = self._inputs(arguments)
         with torch.set_grad_enabled(self.keep), observed(), self._intercepting():
             try:
-                output = self.model(Traced(self, start, x))
+                output = arguments.call(self.model, values)
             except (TypeError, RuntimeError, AttributeError, ValueError) as error:
                 if "Traced" not in str(error):
                     raise
                 raise self.refused("this call", f"it needs true tensors ({_first_line(error)})") from error
-        if not all(map(torch.equal, _random_states(x.device), drawn)):
+        if not all(map(torch.equal, _random_states(device), drawn)):
             raise self.refused("the model", "it draws random numbers, so that it is another function at every call")
         if not isinstance(output, Traced):
             raise self.refused("the model", f"it returns {_described(output)}, which must be one tensor of the input")
@@ -81,6 +82,20 @@ class Tracer:
             raise self.refused("the model", "the batch must be the first dimension of what it returns")
         self.check_current(output)
         return Graph(tuple(self.nodes), output.node), output.value
+
+    def _inputs(self, arguments: Arguments) -> list[Traced]:
+        """One tensor is the first node. Several are ranges of the vector that is."""
+        one = len(arguments.tensors) == 1
+        vectors = arguments.tensors[0] if one else arguments.vectors()
+        start = Node(0, Place("input", "input", ""), tuple(vectors.shape[1:]), (), (), False, exactly)
+        start.value = vectors if self.keep else None
+        self.nodes = [start]
+        whole = Traced(self, start, vectors)
+        return [whole] if one else [self._range_of(whole, *part) for part in arguments.ranges()]
+
+    def _range_of(self, whole: Traced, name: str, first: int, value: Tensor) -> Traced:
+        index = torch.arange(first, first + value[0].numel())
+        return self.add(Place(name, "input", ""), [(whole, 1.0)], value, exactly, facts=(Moved(lambda _: index),))
 
     # What is recorded
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from typing import Any
 
@@ -11,6 +13,7 @@ from onelip.errors import InvalidInputError
 from onelip.layers.geometry import Geometry
 from onelip.linalg.fourier import Size
 
+_ONELIP = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 MANY_PARAMETERS = 2**18
 """From so many parameters on a layer that wastes most of them says so."""
 
@@ -48,9 +51,17 @@ def warn_of_squares(layer: nn.Module, needed: int) -> None:
     if used >= MANY_PARAMETERS and used > 8 * needed:
         warnings.warn(
             f"{type(layer).__name__} has {used:,} parameters in place of {needed:,}, because its operator is square; "
-            "aol, bcop and lot need no square",
-            stacklevel=4,
+            "take aol, bcop or lot, which need no square",
+            stacklevel=_callers_level(),
         )
+
+
+def _callers_level() -> int:
+    """How many frames up the first line that is not onelip's stands, as `warnings.warn` counts them."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_ONELIP):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def check_groups(layer: nn.Module, in_channels: int, out_channels: int, groups: int) -> None:

@@ -1,0 +1,203 @@
+"""What a model is called with: one tensor, a tuple of positional arguments, or a dictionary of keyword arguments.
+
+All floating tensors, those inside lists, tuples and dictionaries too, are the input: for each sample their entries
+together are one vector, and distances are measured in its L2 norm. Numbers, words, None, and tensors of integers or
+booleans are held fixed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onelip.certification.graph import Shape
+from onelip.errors import InvalidInputError
+
+_FIXED = (bool, int, float, str, type(None), torch.dtype, torch.device)
+
+
+_LARGEST_EXAMPLE = 256
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """The place of a floating tensor."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of a call: `form` has slots in the places of the floating tensors, `tensors` has these in order."""
+
+    form: Any
+    tensors: tuple[Tensor, ...]
+
+    @staticmethod
+    def of(x: Any) -> Arguments:
+        """The arguments of model(x), of model(*x) for a tuple, of model(**x) for a dictionary."""
+        found: list[Tensor] = []
+        form = _mapped(x, lambda part: _slot_or_fixed(part, found))
+        if not found:
+            raise InvalidInputError(f"x has no tensor of a floating type, such as float32: got {_described(x)}")
+        if any(tensor.dim() < 1 or not len(tensor) or len(tensor) != len(found[0]) for tensor in found):
+            shapes = " and ".join(str(tuple(tensor.shape)) for tensor in found)
+            raise InvalidInputError(f"x has the shape {shapes}, expected (batch, ...) with one batch of at least 1")
+        return Arguments(form, tuple(found))
+
+    @staticmethod
+    def zeros(given: Any, batch: int, device: torch.device) -> Arguments:
+        """Zeros in float64: for shapes without the batch in place of tensors, or like the tensors of an example.
+
+        There are `batch` samples, or as many as an example has fixed tensors for.
+        """
+        if any(isinstance(part, Tensor) for _, part in _leaves(given)):
+            example = Arguments.of(given).split(_LARGEST_EXAMPLE)[0]
+            form, shapes = example.form, list(example.shapes)
+            if any(isinstance(part, Tensor) for _, part in _leaves(form)):
+                batch = example.batch
+        else:
+            shapes = []
+            form = _mapped(given, lambda part: _slot_of_shape(part, shapes), is_leaf=_is_shape)
+        if not shapes or any(length < 1 for shape in shapes for length in shape):
+            raise InvalidInputError(
+                f"input_shape={given!r} must be positive numbers without the batch, such as (3, 32, 32), or a tuple "
+                "or dictionary of such shapes, one for each argument of the model"
+            )
+        zeros = (torch.zeros((batch, *shape), dtype=torch.float64, device=device) for shape in shapes)
+        return Arguments(form, tuple(zeros))
+
+    @property
+    def batch(self) -> int:
+        """The number of samples."""
+        return len(self.tensors[0])
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Those of the floating tensors, without the batch."""
+        return tuple(tuple(tensor.shape[1:]) for tensor in self.tensors)
+
+    @property
+    def input_shape(self) -> Shape | tuple[Shape, ...]:
+        """The shape of the only floating tensor, or those of several."""
+        return self.shapes[0] if len(self.tensors) == 1 else self.shapes
+
+    def to(self, dtype: torch.dtype) -> Arguments:
+        """Copies in another type: a model may work in place."""
+        return Arguments(self.form, tuple(tensor.to(dtype, copy=True) for tensor in self.tensors))
+
+    def vectors(self) -> Tensor:
+        """(batch, entries): the vector of each sample, in float64."""
+        return torch.cat([tensor.double().reshape(self.batch, -1) for tensor in self.tensors], 1)
+
+    def ranges(self) -> Iterator[tuple[str, int, Tensor]]:
+        """Of each floating tensor its name, where it begins in the vector, and itself.
+
+        The name says where it stands: "1" is the second argument, "batch.image" is inside of a dictionary.
+        """
+        first = 0
+        for name, part in _leaves(self.form):
+            if isinstance(part, _Slot):
+                tensor = self.tensors[part.number]
+                yield name, first, tensor
+                first += tensor[0].numel()
+
+    def split(self, size: int) -> list[Arguments]:
+        """Parts of the batch. Fixed tensors that are as long as the batch are split with it."""
+        if self.batch <= size:
+            return [self]
+        return [self._part(slice(start, start + size)) for start in range(0, self.batch, size)]
+
+    def _part(self, samples: slice) -> Arguments:
+        def cut(part: Any) -> Any:
+            along = isinstance(part, Tensor) and part.dim() > 0 and len(part) == self.batch
+            return part[samples] if along else part
+
+        return Arguments(_mapped(self.form, cut), tuple(tensor[samples] for tensor in self.tensors))
+
+    def call(self, model: nn.Module, values: Sequence[Any] | None = None) -> Any:
+        """The model with these arguments, or with other values in place of the floating tensors."""
+        positional, keywords = self._filled(self.tensors if values is None else values)
+        return model(*positional, **keywords)
+
+    def check_fit(self, model: nn.Module) -> None:
+        """Raise where the model's forward does not take so many arguments, or none of these names."""
+        positional, keywords = self._filled(self.tensors)
+        try:
+            inspect.signature(model.forward).bind(*positional, **keywords)
+        except TypeError as error:
+            raise InvalidInputError(
+                f"the model's forward does not take x ({error}): a tuple holds positional arguments, a dictionary "
+                "keyword arguments, and (x,) is one argument that is itself a tuple or dictionary"
+            ) from None
+
+    def _filled(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        arguments = _mapped(self.form, lambda part: values[part.number] if isinstance(part, _Slot) else part)
+        if isinstance(arguments, dict):
+            return (), arguments
+        return (arguments if isinstance(arguments, tuple) else (arguments,)), {}
+
+
+def on_device(x: Any, device: torch.device) -> Any:
+    """The same arguments with all tensors on a device."""
+    return _mapped(x, lambda part: part.to(device) if isinstance(part, Tensor) else part)
+
+
+def single_tensor(x: Any, what: str) -> Tensor:
+    """One tensor (batch, ...), for what knows models of one argument only."""
+    if not isinstance(x, Tensor) or x.dim() < 1:
+        raise InvalidInputError(f"{what} takes one tensor (batch, ...), got {_described(x)}; join several in a module")
+    return x
+
+
+def _slot_or_fixed(part: Any, found: list[Tensor]) -> Any:
+    if isinstance(part, Tensor) and part.is_floating_point():
+        found.append(part)
+        return _Slot(len(found) - 1)
+    if not isinstance(part, _FIXED) and not (isinstance(part, Tensor) and not part.is_complex()):
+        raise InvalidInputError(
+            f"x has {_described(part)} among its arguments, expected real tensors, numbers, words and None, in tuples, "
+            "lists and dictionaries"
+        )
+    return part
+
+
+def _slot_of_shape(part: Any, found: list[Shape]) -> Any:
+    if not _is_shape(part):
+        return part
+    found.append(tuple(map(int, part)))
+    return _Slot(len(found) - 1)
+
+
+def _is_shape(part: Any) -> bool:
+    """Whole numbers only; True and False are fixed arguments."""
+    return isinstance(part, tuple | list) and len(part) > 0 and all(map(_is_length, part))
+
+
+def _is_length(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool | Tensor)
+
+
+def _leaves(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if type(part) in (tuple, list, dict):
+        for key, each in part.items() if isinstance(part, dict) else enumerate(part):
+            yield from _leaves(each, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, part
+
+
+def _mapped(part: Any, function: Callable[[Any], Any], is_leaf: Callable[[Any], bool] = lambda _: False) -> Any:
+    if is_leaf(part) or type(part) not in (tuple, list, dict):
+        return function(part)
+    if isinstance(part, dict):
+        return {key: _mapped(each, function, is_leaf) for key, each in part.items()}
+    return type(part)([_mapped(each, function, is_leaf) for each in part])
+
+
+def _described(value: Any) -> str:
+    return f"a tensor of {value.dtype}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
