@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from jacobians import norm_at
 from plain_models import VGG, ResNet
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from onelip import certify, lipschitz_bound
+from onelip import OffsetCrossEntropy, certify, lipschitz_bound
+from onelip.bench.data import load
 from onelip.conversion import convert
+from onelip.conversion.folding import fold_batch_norms
 from onelip.errors import InvalidInputError
-from onelip.layers import AOLConv2d, ConvexSum, LipschitzConv2d, MaxMin
+from onelip.layers import AOLConv2d, BatchCentering, ConvexSum, LipschitzConv2d, MaxMin
 
 
 def moved(model: nn.Module, deviation: float = 0.5) -> nn.Module:
@@ -57,6 +61,93 @@ def test_a_converted_network_trains_and_certifies() -> None:
     step = slope / slope.flatten(1).norm(dim=1)[:, None, None, None]
     moved_points = x - 0.999 * certificate.radii[:, None, None, None].float() * step
     assert torch.equal(model(moved_points).argmax(1), certificate.predictions)
+
+
+@pytest.mark.parametrize(("network", "method"), [(ResNet, "aol"), (VGG, "bcop")])
+def test_resnet_18_and_vgg_train_on_images_and_certify(network: type[nn.Module], method: str) -> None:
+    torch.manual_seed(0)
+    data = load("cifar10-mini")
+    x, labels = data.train_images[:512] / 255 - 0.5, data.train_labels[:512]
+    model = convert(network(8), method)
+    assert not model.conversion.failures
+    optimiser, loss = torch.optim.Adam(model.parameters(), 0.01), OffsetCrossEntropy(temperature=0.25)
+    losses = []
+    for step in range(16):
+        part = slice(64 * step % 512, 64 * step % 512 + 64)
+        optimiser.zero_grad()
+        value = loss(model(x[part]), labels[part])
+        value.backward()
+        optimiser.step()
+        losses.append(value.item())
+    assert sum(losses[-4:]) < sum(losses[:4])
+    certificate = certify(model, x[:32], labels[:32], arithmetic="float32")
+    assert lipschitz_bound(model, (3, 32, 32)) <= 1 + 1e-4
+    assert float(certificate.correct.double().mean()) > 0.15
+    assert int(certificate.certified(0.01).sum()) > 0
+
+
+def trained_norms(model: nn.Module) -> nn.Module:
+    """Running statistics and scales as training leaves them."""
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 2.0)
+            nn.init.normal_(module.bias)
+    with torch.no_grad():
+        for _ in range(3):
+            model.train()(torch.randn(8, 3, 32, 32))
+    return model.eval()
+
+
+@torch.no_grad()
+def test_folded_batch_norms_are_gone_and_the_layers_start_from_what_they_computed() -> None:
+    torch.manual_seed(0)
+    plain = trained_norms(ResNet(4, blocks=(1, 1)))
+    model = convert(plain, "aol", batch_norm="fold").eval()
+    assert not any(isinstance(module, nn.BatchNorm2d | BatchCentering) for module in model.modules())
+    assert "folded" in str(model.conversion)
+    assert lipschitz_bound(model, (3, 32, 32)) <= 1 + 1e-4
+    layer, conv, norm = (
+        network.get_submodule(name) for network, name in ((model, "conv1"), (plain, "conv1"), (plain, "bn1"))
+    )
+    assert isinstance(layer, AOLConv2d)
+    assert isinstance(conv, nn.Conv2d)
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert norm.running_var is not None
+    assert norm.running_mean is not None
+    assert layer.bias is not None
+    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+    expected = conv.weight * scale[:, None, None, None]
+    kept = torch.cosine_similarity(layer.weight.flatten(), expected.flatten(), 0)
+    assert float(kept) > 1 - 1e-6
+    assert float(torch.cosine_similarity(layer.weight.flatten(), conv.weight.flatten(), 0)) < 0.999
+    assert torch.allclose(layer.bias, norm.bias - norm.running_mean * scale, atol=1e-5)
+
+
+def test_a_folded_network_is_the_trained_one() -> None:
+    torch.manual_seed(0)
+    plain = trained_norms(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()))
+    folded = fx.symbolic_trace(copy.deepcopy(plain))
+    assert list(fold_batch_norms(folded)) == ["0"]
+    folded.recompile()
+    x = torch.randn(2, 3, 32, 32)
+    assert torch.allclose(folded(x), plain(x), atol=1e-4)
+
+
+def test_a_batch_norm_without_a_layer_of_its_own_becomes_centering() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.conv, self.norm = nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(self.first(x))
+            return self.norm(y) + y
+
+    model = convert(trained_norms(Shared()), "aol", batch_norm="fold")
+    assert isinstance(model.get_submodule("first"), BatchCentering)
+    assert isinstance(model.get_submodule("norm"), BatchCentering)  # the sum reads what is not normalised
+    with pytest.raises(InvalidInputError, match="center or fold"):
+        convert(nn.Linear(2, 2), batch_norm="drop")  # pyright: ignore[reportArgumentType]
 
 
 def test_the_original_is_untouched_and_names_stay() -> None:

@@ -98,12 +98,12 @@ RECTANGLES: list[tuple[int, Callable[..., nn.Module]]] = [
 
 @each_method
 def test_a_layer_that_pays_for_a_square_says_so(method: MethodInfo) -> None:
-    """With the figures and cheaper methods; all others have as many parameters as torch's, and a bias."""
+    """With the figures and cheaper methods; all others have about as many parameters as torch."""
     for plain, create in RECTANGLES:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             count = sum(parameter.numel() for parameter in create(method, device="meta", bias=False).parameters())
-        if count > 1.01 * plain:
+        if count > 1.1 * plain:
             (warning,) = caught
             assert f"has {count:,} parameters in place of {plain:,}" in str(warning.message)
             assert "take aol, bcop or lot" in str(warning.message)

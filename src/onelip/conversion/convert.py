@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import fx, nn
@@ -17,6 +17,7 @@ from torch.fx.proxy import TraceError
 from torch.nn import functional as F
 
 from onelip.conversion.changes import Change, Conversion
+from onelip.conversion.folding import fold_batch_norms
 from onelip.conversion.module_rules import ACTIVATIONS, Options, replacement
 from onelip.errors import InvalidInputError
 from onelip.layers import ConvexSum, get_method
@@ -51,7 +52,12 @@ class _Tracer(fx.Tracer):
 
 
 def convert(
-    model: nn.Module, method: str = "bcop", activation: str = "maxmin", *, keep_weights: bool = True
+    model: nn.Module,
+    method: str = "bcop",
+    activation: str = "maxmin",
+    *,
+    keep_weights: bool = True,
+    batch_norm: Literal["center", "fold"] = "center",
 ) -> ConvertedModel:
     """A copy of an ordinary model in which every operation that can be is 1-Lipschitz.
 
@@ -65,7 +71,11 @@ def convert(
         method: key of a method, see `onelip.layers.list_methods`.
         activation: maxmin, groupsort4, abs, or keep to leave those whose constant is 1 as they are.
         keep_weights: start from the trained weights where the method's transformation is a projection.
+        batch_norm: "center" puts centering in the place of every BatchNorm; "fold" multiplies a trained one into the
+            layer before it, which is then projected, and centres only where there is no such layer.
     """
+    if batch_norm not in ("center", "fold"):
+        raise InvalidInputError(f"batch_norm={batch_norm!r} is not known, use center or fold")
     options = Options(get_method(method).key, _checked(activation), keep_weights)
     copied = copy.deepcopy(model)
     try:
@@ -75,7 +85,8 @@ def convert(
             f"{type(model).__name__} cannot be converted: its forward depends on values ({error})".splitlines()[0]
         ) from error
     converted = ConvertedModel(copied, graph, type(model).__name__)
-    changes = _Editor(converted, options).edit()
+    folded = fold_batch_norms(converted) if batch_norm == "fold" else {}
+    changes = _Editor(converted, options, folded).edit()
     converted.graph.lint()
     converted.recompile()
     converted.conversion = Conversion(tuple(changes))
@@ -91,8 +102,8 @@ def _checked(activation: str) -> str:
 class _Editor:
     """One walk over the graph in the order of the computation."""
 
-    def __init__(self, model: ConvertedModel, options: Options) -> None:
-        self.model, self.options = model, options
+    def __init__(self, model: ConvertedModel, options: Options, folded: dict[str, tuple[str, nn.Module]]) -> None:
+        self.model, self.options, self.folded = model, options, folded
         self.changes: list[Change] = []
         self.seen: set[nn.Module] = set()
 
@@ -128,6 +139,10 @@ class _Editor:
             self.model.set_submodule(other, new)
         self.seen.add(new)
         self.changes.append(Change(path, "converted", before, _words(new), note))
+        if path in self.folded:
+            norm_path, norm = self.folded[path]
+            self.model.delete_submodule(norm_path)
+            self.changes.append(Change(norm_path, "converted", _words(norm), f"part of {path}", "folded"))
 
     def _function(self, node: fx.Node) -> None:
         tensors = [value for value in node.args if isinstance(value, fx.Node) and value.op != "get_attr"]

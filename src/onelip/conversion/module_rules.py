@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from onelip.conversion.folding import BATCH_NORMS
 from onelip.conversion.starts import start_from
 from onelip.errors import InvalidInputError
 from onelip.layers import (
@@ -195,7 +196,7 @@ RULES: dict[type[nn.Module], Callable[[Any, Options], Replacement | None]] = {
     nn.Conv1d: _conv1d,
     nn.Conv3d: _conv3d,
     nn.Linear: _linear,
-    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), _batch_norm),
+    **dict.fromkeys(BATCH_NORMS, _batch_norm),
     nn.LayerNorm: _layer_norm,
     nn.MaxPool2d: _max_pool,
     nn.AvgPool2d: _average_pool,
