@@ -11,19 +11,64 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 
 from onelip.errors import OnelipError
+from onelip.machine_memory import most_bytes
 
 TEMPORARY_SUFFIX = ".onelip-tmp"
 
 
-def read_regular(path: Path) -> bytes:
-    """The content of a file; a pipe or a device, which may never end, raises `OSError` as a missing file does."""
-    if path.exists() and not path.is_file():
+def read_regular(path: Path, most: int | None = None) -> bytes:
+    """The content of a file; a pipe or a device, which may never end, raises `OSError` as a missing file does.
+
+    So does a file of more than `most` bytes, by default half of the memory: a sparse one takes no room on a disk.
+    """
+    with open_regular(path, os.O_RDONLY) as file:
+        size, largest = os.fstat(file.fileno()).st_size, most_bytes() if most is None else most
+        if size > largest:
+            raise OSError(errno.EFBIG, f"{size:,} bytes, more than the {largest:,} that are read", str(path))
+        return file.read()
+
+
+def read_end(path: Path, most: int) -> bytes:
+    """The last bytes of a regular file, at most so many."""
+    with open_regular(path, os.O_RDONLY) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+        return file.read(most)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line to a file, durably, also after one that a kill or a full disk cut short; the file is made if missing.
+
+    Links are not followed: in a folder that somebody else made, one may point at any file of the reader.
+    """
+    try:
+        with open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW) as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - 1))
+            separator = b"" if file.read(1) in (b"", b"\n") else b"\n"
+            _write_all(file.fileno(), separator + line + b"\n")
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise WriteError(f"cannot write {path}: {error.strerror}; free some space or check the folder") from error
+
+
+def open_regular(path: Path, flags: int) -> FileIO:
+    """Open a regular file; a pipe is opened without waiting for its other end, and closed again."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno == errno.ELOOP and path.is_symlink():
+            raise OSError(errno.ELOOP, "a link, which is not followed here", str(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return path.read_bytes()
+    return FileIO(descriptor, "rb" if flags == os.O_RDONLY else "r+b")
 
 
 class WriteError(OnelipError):
@@ -76,12 +121,16 @@ def remove_temporaries(folder: Path) -> None:
 def _write_durably(path: Path, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        remaining = memoryview(content)
-        while remaining:  # write() may take only a part, on a nearly full disk for one
-            remaining = remaining[os.write(descriptor, remaining) :]
+        _write_all(descriptor, content)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    remaining = memoryview(content)
+    while remaining:  # write() may take only a part, on a nearly full disk for one
+        remaining = remaining[os.write(descriptor, remaining) :]
 
 
 def _sync_folder(folder: Path) -> None:

@@ -147,9 +147,8 @@ def _read(path: Path) -> bytes:
     try:
         return read_regular(path)  # once: what is checked is what is used
     except OSError as error:
-        known = ", ".join(pretrained.names())
-        hint = "" if path.suffix or len(path.parts) > 1 else f"; networks that come with onelip: {known}"
-        raise InvalidInputError(f"{path}: cannot be read ({error.strerror or error}){hint}") from error
+        allowed = f"a file that save_model wrote, or one of onelip's own networks: {', '.join(pretrained.names())}"
+        raise InvalidInputError(f"{path}: cannot be read ({error.strerror or error}); allowed: {allowed}") from error
 
 
 def _named_network(described: dict[str, Any]) -> NamedNetwork:

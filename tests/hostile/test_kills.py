@@ -18,6 +18,12 @@ def _kill(out: Path) -> tuple[int, list[dict[str, object]]]:
 
 
 def test_killed_trainings_leave_what_an_undisturbed_one_leaves(tmp_path: Path) -> None:
+    """And the same kills show damage where files are written over, and a loss of power where they are not synced."""
     code, rounds = _kill(tmp_path)
     assert code == 0
-    assert [(one["kills"], one["differences"]) for one in rounds] == [(3, [])]
+    assert [(one["careless"], bool(one["differences"])) for one in rounds] == [
+        ("in place", True),
+        ("unsynced", True),
+        ("", False),
+    ]
+    assert rounds[-1]["kills"] == 3

@@ -45,6 +45,12 @@ class RunLock:
         self._lock.release()
 
 
+def refuse_link(folder: Path) -> None:
+    """Refuse a link in place of a folder that only onelip makes: it leads to other files, which would be changed."""
+    if folder.is_symlink():
+        raise InvalidInputError(f"{folder}: is a link, and not the folder that onelip makes; remove it")
+
+
 def lock_file(path: Path) -> FileLock:
     """The lock on this file, which is made if missing; refuses links, pipes and devices in its place.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -93,8 +95,8 @@ def test_notes_that_cannot_be_written(
 ) -> None:
     job, folder = FakeJob("job"), job_folder(FakeJob("job"), tmp_path)
     folder.mkdir(parents=True)
-    (folder / "attempts.jsonl").symlink_to("/dev/full")
-    assert attempt(job, tmp_path, OPTIONS) == ExitCode.UNWRITTEN
-    assert "No space left" in capsys.readouterr().err
-    (folder / "attempts.jsonl").unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", lambda descriptor: os.write(os.open("/dev/full", os.O_WRONLY), b"x"))
+        assert attempt(job, tmp_path, OPTIONS) == ExitCode.UNWRITTEN
+    assert os.strerror(errno.ENOSPC) in capsys.readouterr().err
     assert attempt(job, tmp_path, OPTIONS) == ExitCode.DONE

@@ -12,13 +12,18 @@ import tiny_data
 from fake_jobs import InlineEngine
 
 from onelip.atomic_files import WriteError
+from onelip.bench.cli import run as run_command
 from onelip.bench.engines.driver import Driver, Silent
-from onelip.bench.runs import Run, RunStatus, StoredRun, load_records, remove_run, start_run
+from onelip.bench.runs import NetworkSpec, Run, RunStatus, StoredRun, load_records, remove_run, start_run
+from onelip.bench.runs.machine import ENGINE_VARIABLE
+from onelip.bench.search.searcher import GOAL
 from onelip.bench.study.attempts import ExitCode, attempt
 from onelip.bench.study.job_base import Job, JobOptions, JobState, JobStatus
 from onelip.bench.study.measure_job import MeasureJob
+from onelip.bench.study.measured import seconds_per_epoch
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
+from onelip.bench.study.study_file import add_to_study
 from onelip.bench.study.train_job import TrainJob
 from onelip.bench.training.trainer import DivergedError, Trainer
 
@@ -194,6 +199,60 @@ def test_a_measurement_that_failed_on_a_node_with_a_fast_clock(tmp_path: Path, m
             reason = "out of memory" if status is RunStatus.FAILED else None
             run.update(status=status, reason=reason, metrics={"fits": True, "training": 1})
     assert job.recorded(tmp_path).status is JobStatus.DONE
+
+
+def test_estimates_do_not_depend_on_the_times_of_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three measurements of one network; whichever clock is ahead, the estimate is the same."""
+    network, found = NetworkSpec(method="aol", width=4, dataset="cifar10-mini"), []
+    for folder, years in (("a", (2026, 2027, 2030)), ("b", (2030, 2027, 2026))):
+        for year, seconds in zip(years, (1.0, 2.0, 9.0), strict=True):
+            monkeypatch.setattr("onelip.bench.runs.record._now", lambda year=year: f"{year}-01-01T00:00:00.000+00:00")
+            config = {"network": network, "quantity": "time", "batch_size": 8, "fingerprint": str(seconds)}
+            with start_run(tmp_path / folder / "runs", "measure", config) as run:
+                run.update(status=RunStatus.FINISHED, metrics={"fits": True, "seconds_per_epoch": seconds})
+        found.append(seconds_per_epoch(tmp_path / folder, network, 8))
+    assert found == [2.0, 2.0]
+
+
+def test_a_search_that_is_started_by_hand_before_its_trials_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would choose among the trials that it finds, and its record would be final."""
+    monkeypatch.delenv(ENGINE_VARIABLE, raising=False)
+    options = StudyOptions(
+        methods=("aol",), sizes=(), width=4, datasets=("tiny",), epochs=1, batch_size=32, search_runs=2, measure="none"
+    )
+    jobs = plan(options)
+    add_to_study(tmp_path, [options], jobs)
+    first, second, search, train = jobs
+    assert run_command(["job", str(tmp_path), search.name]) == 2, "no trial is there"
+    assert run_command(["job", str(tmp_path), first.name]) == 0
+    assert run_command(["job", str(tmp_path), search.name]) == 2, "one of two is there"
+    assert run_command(["job", str(tmp_path), train.name]) == 2
+    *_, too_early, untrained = capsys.readouterr().err.splitlines()
+    assert second.name in too_early
+    assert search.name in untrained
+    assert not (tmp_path / "runs" / search.name).exists()
+    assert search.recorded(tmp_path).status is JobStatus.PENDING
+    assert run_command(["job", str(tmp_path), second.name]) == 0
+    assert run_command(["job", str(tmp_path), search.name]) == 0
+    assert search.recorded(tmp_path).status is JobStatus.DONE
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, "0.9", None, True])
+def test_a_score_that_is_no_accuracy_never_wins_a_search(tmp_path: Path, score: object) -> None:
+    jobs = _plan(search_runs=2, epochs=1)
+    *trials, search, train = jobs
+    for trial, value in zip(trials, (score, 0.25), strict=True):
+        with start_run(tmp_path / "runs", "train", trial.spec, job=trial.name) as run:  # type: ignore[attr-defined]
+            run.update(status=RunStatus.FINISHED, metrics={GOAL: value} if value is not None else {})
+    search.run(tmp_path, JobOptions())
+    (record,) = (run.record for run in _stored(tmp_path).values() if run.record.kind == "search")
+    assert record.metrics["run"] == trials[1].folder(tmp_path).name  # type: ignore[union-attr]
+    path = tmp_path / "runs" / search.name / "record.json"
+    path.write_text(path.read_text().replace('"weight_decay"', '"weight"'))
+    assert search.recorded(tmp_path).status is JobStatus.FAILED, "and an odd record of a search names itself"
+    assert train.recorded(tmp_path).status is JobStatus.PENDING
 
 
 def test_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -27,7 +26,7 @@ class AttackOptions:
     Exit code 1 if an attack succeeds within a certified radius, which would refute the certificate.
     """
 
-    checkpoint: Annotated[Path, tyro.conf.Positional]
+    checkpoint: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """File written by onelip.save_model."""
     eps: tuple[str, ...] = ("36/255",)
     """Radii, as numbers or fractions, for pixels in [0, 1]."""

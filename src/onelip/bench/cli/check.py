@@ -33,7 +33,8 @@ class CheckOptions:
     """
 
     checkpoint: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE|MODULE:FUNCTION")]
-    """File written by onelip.save_model, or your function of num_classes and input_shape that returns a model."""
+    """File written by onelip.save_model, name of one of onelip's own networks, or your function of num_classes and
+    input_shape that returns a model."""
     dataset: DatasetOption = "cifar10-mini"
     """Where the batch comes from; its images must have the size of the network's."""
     samples: int = 64
@@ -58,7 +59,7 @@ class CheckOptions:
         """Print the table, the product and what failed."""
         if is_factory_name(self.checkpoint) and not Path(self.checkpoint).exists():
             return self._check_factory()
-        model = load_trusted(Path(self.checkpoint), self.model)
+        model = load_trusted(self.checkpoint, self.model)
         x, labels = next(iter(first_test_images(model, self.dataset, self.samples, self.samples)))
         found = diagnose(model, x, labels)
         failures = found.failures(self.tolerance)

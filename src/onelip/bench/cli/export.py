@@ -21,7 +21,7 @@ class ExportOptions:
     with the exact scores before it gets its name; a difference beyond the proven float32 error is an error.
     """
 
-    checkpoint: Annotated[Path, tyro.conf.Positional]
+    checkpoint: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """File written by onelip.save_model, such as model.safetensors of a run."""
     onnx: Path | None = None
     """Write this ONNX file (needs the extra onnx)."""

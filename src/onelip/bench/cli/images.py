@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from torch import Tensor, nn
 
@@ -16,8 +15,8 @@ from onelip.models import ConvNet
 MODEL_HELP = "module:function that built the network, if it is one of your own; importing it runs its code."
 
 
-def load_trusted(checkpoint: Path, model: str | None) -> nn.Module:
-    """The network in a file; its factory is imported only if the user has named it."""
+def load_trusted(checkpoint: str, model: str | None) -> nn.Module:
+    """The network in a file, or one of onelip's own; a factory is imported only if the user has named it."""
     search_working_folder()
     return load_model(checkpoint, allow=() if model is None else (model,))
 

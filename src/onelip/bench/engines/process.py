@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from onelip.atomic_files import open_regular
 from onelip.bench.study.attempts import PARENT_VARIABLE
 
 PATIENCE_SECONDS = 30.0
@@ -18,7 +19,7 @@ PATIENCE_SECONDS = 30.0
 def start_process(arguments: Sequence[str], output: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start it in a session of its own, so that Ctrl-C on the terminal reaches only the process that started it."""
     Path(output).parent.mkdir(parents=True, exist_ok=True)
-    with Path(output).open("ab") as log:
+    with open_regular(Path(output), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW) as log:
         return subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,

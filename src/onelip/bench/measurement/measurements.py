@@ -27,7 +27,7 @@ from onelip.bench.measurement.meta_tensors import without_memory
 from onelip.bench.measurement.networks import build_network, check_network, random_batch, reference_of
 from onelip.bench.measurement.peers import PEERS, peer_versions
 from onelip.bench.measurement.throughput import Rounds, default_rounds, measure_throughput
-from onelip.bench.runs import NetworkSpec, RunStatus, start_run
+from onelip.bench.runs import GENERATION, NetworkSpec, RunRecord, RunStatus, is_run, read_record, start_run
 from onelip.bench.runs.machine import device_name
 from onelip.errors import InvalidInputError, one_line
 from onelip.factories import factory_source, is_factory_name
@@ -147,8 +147,26 @@ def run_measurement(
             reason = one_line(error)
             run.update(status=RunStatus.FAILED, reason=reason, seconds=time.monotonic() - start)
             return Outcome(measurement, {}, reason, True, run.folder)
+        if (generation := _generation(run.record, runs_dir)) > 0:
+            metrics[GENERATION] = generation
         run.update(status=RunStatus.FINISHED, metrics=metrics, seconds=time.monotonic() - start)
         return Outcome(measurement, run.record.metrics, None, True, run.folder)
+
+
+def _generation(own: RunRecord, runs_dir: Path) -> int:
+    """One more than the highest among the records of the same figure by other code or rounds; 0 if there are none."""
+
+    def figure(record: RunRecord) -> dict[str, Any]:
+        return {name: value for name, value in record.config.items() if name not in ("fingerprint", "rounds")}
+
+    found = [-1]
+    for folder in runs_dir.glob(f"{own.name.rpartition('-')[0]}-*"):
+        with contextlib.suppress(InvalidInputError):
+            other = read_record(folder) if is_run(folder) else own
+            generation = other.metrics.get(GENERATION, 0)
+            if other.name != own.name and figure(other) == figure(own) and type(generation) is int:
+                found.append(generation)
+    return max(found) + 1
 
 
 def _may_fit_now(measurement: Measurement, metrics: dict[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from onelip.bench.report.report_table import (
     words,
 )
 from onelip.bench.report.study_rows import StudyResults
-from onelip.bench.report.trained_models import main_memory, main_times, newest, relative_to_plain
+from onelip.bench.report.trained_models import current, main_memory, main_times, relative_to_plain
 
 _NETWORK = (METHOD, words("Size"), words("Data set"))
 _WITHIN = ("Data set", "Size")
@@ -122,7 +122,7 @@ def _memory_table(study: StudyResults) -> ReportTable:
 
 
 def _operations_table(study: StudyResults) -> ReportTable:
-    counts = newest(row for row in study.operations if row.network.method != "standard")
+    counts = current(row for row in study.operations if row.network.method != "standard")
     training, inference = (relative_to_plain(counts, field) for field in ("training_step", "inference"))
     rows = []
     for row in counts:

@@ -51,9 +51,9 @@ class PaperSources:
         return chosen_models(all_settings(self.study.trained))
 
     def diagnosed(self, method: str) -> list[DiagnosedNetwork]:
-        """The newest network of this method as published, and the newest of onelip's own."""
-        newest = {row.setting: row for row in self.study.diagnosed if row.network.method == method}
-        return [newest[setting] for setting in ("published", "own") if setting in newest]
+        """A network of this method as published, and one of onelip's own: the last by name."""
+        last = {row.setting: row for row in self.study.diagnosed if row.network.method == method}
+        return [last[setting] for setting in ("published", "own") if setting in last]
 
 
 @dataclass(frozen=True)

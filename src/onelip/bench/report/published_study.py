@@ -32,7 +32,6 @@ def published_models(*, failed: bool = False) -> list[TrainedModel]:
             epochs=None,
             train_seconds=None,
             log=(),
-            created_at="",
         )
         models.append(TrainedModel(network, budget, (run,)))
     return models

@@ -29,6 +29,8 @@ from onelip.bench.report.study_rows import (
     TrainedRun,
 )
 from onelip.bench.runs import (
+    GENERATION,
+    LARGEST_PLAN,
     RECORD_FILE,
     STUDY_FILE,
     RunRecord,
@@ -58,7 +60,7 @@ def read_study(folder: Path) -> StudyResults:
         raise InvalidInputError(f"{folder}: no such folder of runs")
     places = sorted({path.parent.parent for path in folder.rglob(RECORD_FILE)})
     loaded = [load_records(place) for place in places]
-    runs = sorted((r for part in loaded for r in part.runs), key=lambda r: (r.record.created_at, r.folder.name))
+    runs = sorted((r for part in loaded for r in part.runs), key=_order)
     missing = [MissingResult("not readable", visible(line)) for part in loaded for line in part.problems]
 
     def rows(make: Callable[[StoredRun], _Row], chosen: Iterable[StoredRun]) -> tuple[_Row, ...]:
@@ -97,6 +99,12 @@ def read_study(folder: Path) -> StudyResults:
     )
 
 
+def _order(run: StoredRun) -> tuple[int, str, Path]:
+    """A measurement that was made when others of the same figure were there comes after them; times decide nothing."""
+    generation = run.record.metrics.get(GENERATION)
+    return generation if type(generation) is int else 0, run.folder.name, run.folder
+
+
 def _trained(run: StoredRun, missing: list[MissingResult]) -> TrainedRun:
     config, metrics = RecordFields(run.record.config, "config"), RecordFields(run.record.metrics, "metrics")
     certified = {radius: metrics.share(f"test_certified_accuracy_{radius}") for radius in RADIUS_NUMERATORS}
@@ -127,7 +135,6 @@ def _trained(run: StoredRun, missing: list[MissingResult]) -> TrainedRun:
         epochs=metrics.optional("epochs"),
         train_seconds=metrics.optional("train_seconds"),
         log=_log(run, missing),
-        created_at=run.record.created_at,
     )
 
 
@@ -144,9 +151,9 @@ def _log(run: StoredRun, missing: list[MissingResult]) -> tuple[LoggedEpoch, ...
     """The entries, thinned; a last line that a kill cut short is left out."""
     path = run.folder / LOG_FILE
     try:
-        if not path.is_file() or path.stat().st_size > _LONGEST_LOG:
-            return ()
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_regular(path, _LONGEST_LOG).decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return ()
     except OSError as error:
         missing.append(_without_result(run, "not readable", f"{LOG_FILE}: {error.strerror}"))
         return ()
@@ -289,7 +296,7 @@ def _read_plan(folder: Path, missing: list[MissingResult]) -> dict[str, Any]:
     """Content of `study.json`, which says what jobs there are; empty for a folder of runs without one."""
     path = folder / STUDY_FILE
     try:
-        content = parse_json(read_regular(path).decode()) if path.exists() else {"jobs": []}
+        content = parse_json(read_regular(path, LARGEST_PLAN).decode()) if path.exists() else {"jobs": []}
         if isinstance(content, dict) and isinstance(content.get("jobs"), list):
             return content
         reason = "it is not the plan of a study"
@@ -304,7 +311,7 @@ def _never_run(plan: dict[str, Any], runs: list[StoredRun]) -> Iterator[MissingR
     present = {run.record.job for run in runs if run.record.kind == "train"}
     failed = {run.record.job: run.record.reason for run in runs if run.record.status is RunStatus.FAILED}
     for job in plan.get("jobs", []):
-        if not isinstance(job, dict) or job.get("kind") != "train" or job.get("name") in present:
+        if not isinstance(job, dict) or job.get("kind") != "train" or str(job.get("name")) in present:
             continue
         needs = job.get("needs")
         names = [need for need in needs if isinstance(need, str)] if isinstance(needs, list) else []

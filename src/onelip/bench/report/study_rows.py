@@ -61,7 +61,6 @@ class TrainedRun:
     epochs: float | None
     train_seconds: float | None
     log: tuple[LoggedEpoch, ...]
-    created_at: str
 
     @property
     def losses(self) -> list[tuple[float, float]]:

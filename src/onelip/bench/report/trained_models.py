@@ -120,12 +120,16 @@ def all_settings(runs: Iterable[TrainedRun]) -> list[TrainedModel]:
 
 
 def chosen_models(settings: Iterable[TrainedModel]) -> list[TrainedModel]:
-    """One setting per model: of those with test results the best on the validation split, else the newest."""
+    """One setting per model: of those with test results the best on the validation split, else the one with most seeds.
 
-    def preference(setting: TrainedModel) -> tuple[bool, float, str]:
+    Equals are told apart by their configuration, so that the choice is the same everywhere: clocks of the machines that
+    trained them may differ.
+    """
+
+    def preference(setting: TrainedModel) -> tuple[bool, float, int, str]:
         # Trials of a search have no test results; the final training may have no validation split.
         validation = -math.inf if setting.validation_certified is None else setting.validation_certified
-        return setting.accuracy is not None, validation, max(run.created_at for run in setting.runs)
+        return setting.accuracy is not None, validation, len(setting.runs), setting.runs[0].setting
 
     groups: dict[tuple[NetworkSpec, str], list[TrainedModel]] = defaultdict(list)
     for setting in settings:
@@ -167,8 +171,8 @@ def longest_budget(models: Iterable[TrainedModel]) -> list[TrainedModel]:
 _Cost = TypeVar("_Cost", MeasuredTime, MeasuredMemory, CountedOperations)
 
 
-def newest(rows: Iterable[_Cost]) -> list[_Cost]:
-    """The last row of each network and batch size (records come by time), ordered by data set, size and method."""
+def current(rows: Iterable[_Cost]) -> list[_Cost]:
+    """The last row of each network and batch size (by generation), ordered by data set, size and method."""
     found = {(row.network, row.batch_size): row for row in rows}
     return sorted(
         found.values(), key=lambda row: (row.network.dataset, size_order(row.network.size_name), row.network.method)
@@ -179,14 +183,14 @@ def main_times(study: StudyResults) -> list[MeasuredTime]:
     """Times on one hardware, the one with most of them: times of different machines do not belong in one figure."""
     hardware = Counter(row.hardware for row in study.times).most_common(1)
     own = [row for row in study.times if hardware and row.hardware == hardware[0][0]]
-    return newest(row for row in own if row.network.method not in WITHOUT_GUARANTEE)
+    return current(row for row in own if row.network.method not in WITHOUT_GUARANTEE)
 
 
 def main_memory(study: StudyResults) -> list[MeasuredMemory]:
     """One row per network: measured on a GPU before predicted before counted on a CPU (the last two agree to 1 %)."""
     order = {"predicted": 1, "cuda": 2}
     rows = sorted(study.memory, key=lambda row: order.get(row.device.split(":")[0], 0))
-    return newest(row for row in rows if row.network.method != "standard")
+    return current(row for row in rows if row.network.method != "standard")
 
 
 def relative_to_plain(rows: Sequence[_Cost], field: str) -> dict[NetworkSpec, float]:

@@ -3,7 +3,16 @@
 from onelip.bench.runs.canonical import canonical_json, dump_json, parse_json, run_name, to_plain
 from onelip.bench.runs.reading import read_record
 from onelip.bench.runs.recipes import RECIPES, Recipe
-from onelip.bench.runs.record import RECORD_FILE, SCHEMA_VERSION, STUDY_FILE, RunRecord, RunStatus, new_record
+from onelip.bench.runs.record import (
+    GENERATION,
+    LARGEST_PLAN,
+    RECORD_FILE,
+    SCHEMA_VERSION,
+    STUDY_FILE,
+    RunRecord,
+    RunStatus,
+    new_record,
+)
 from onelip.bench.runs.resume_file import CHECKPOINT_FILE, Checkpoint, load_checkpoint, save_checkpoint
 from onelip.bench.runs.specs import NetworkSpec, RunSpec
 from onelip.bench.runs.store import (
@@ -20,6 +29,8 @@ from onelip.bench.runs.typed_reading import read_dataclass
 
 __all__ = [
     "CHECKPOINT_FILE",
+    "GENERATION",
+    "LARGEST_PLAN",
     "RECIPES",
     "RECORD_FILE",
     "SCHEMA_VERSION",

@@ -61,7 +61,7 @@ def dump_json(value: Any, *, indent: int | None = 2, where: str = "value") -> st
 def parse_json(text: str) -> Any:
     """The value that `dump_json` wrote; ValueError for text that is not strict JSON, or nested beyond reason."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant, object_hook=_decode_object)
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_decode_object)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
 
@@ -111,7 +111,10 @@ def _encode(value: Any) -> Any:
     return {_NONFINITE: str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _decode_object(value: dict[str, Any]) -> Any:
+def _decode_object(pairs: list[tuple[str, Any]]) -> Any:
+    value = dict(pairs)
+    if len(value) < len(pairs):  # of which readers take the first, or the last
+        raise ValueError("an object has a key twice")
     if _NONFINITE not in value:
         return value
     text = value[_NONFINITE]

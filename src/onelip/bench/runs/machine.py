@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from onelip.machine_memory import memory_bytes
 from onelip.version import __version__
 
 ENGINE_VARIABLE = "ONELIP_ENGINE"
@@ -44,7 +45,7 @@ def _fixed_facts() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "usable_cores": _usable_cores(),
-        "memory_bytes": _memory_bytes(),
+        "memory_bytes": memory_bytes(),
         "gpus": _gpus(),
         "os": platform.platform(),
         "versions": software_versions(),
@@ -113,16 +114,6 @@ def _cpu_model() -> str:
 def _usable_cores() -> int | None:
     """Cores this process may run on, which in a container or batch job are fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-
-
-def _memory_bytes() -> int:
-    """Memory of the machine, or the limit of the container where that is smaller."""
-    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return installed
-    return min(installed, int(limit)) if limit.isdigit() else installed
 
 
 def _gpus() -> list[dict[str, Any]]:

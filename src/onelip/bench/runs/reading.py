@@ -12,12 +12,15 @@ from onelip.bench.runs.record import RECORD_FILE, SCHEMA_VERSION, RunRecord
 from onelip.bench.runs.typed_reading import read_dataclass
 from onelip.errors import InvalidInputError
 
+LARGEST_RECORD = 10_000_000
+"""Bytes; that of a training with its curve and layers has thousands."""
+
 
 def read_record(folder: Path) -> RunRecord:
     """The record in a run's folder; an `InvalidInputError` names the file and what is wrong with it."""
     path = folder / RECORD_FILE
     try:
-        return _record_from_tree(parse_json(read_regular(path).decode("utf-8")))
+        return _record_from_tree(parse_json(read_regular(path, LARGEST_RECORD).decode("utf-8")))
     except OSError as error:
         raise InvalidInputError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -20,6 +20,14 @@ SCHEMA_VERSION = 2
 RECORD_FILE = "record.json"
 STUDY_FILE = "study.json"
 """Plan of a study, in the folder above those of its runs."""
+LARGEST_PLAN = 50_000_000
+"""Bytes; a job takes some five hundred."""
+
+GENERATION = "generation"
+"""Metric of a measurement: one more than that of the measurements of the same figure, by other code, that were there.
+
+It orders records without their times: clocks of different machines differ.
+"""
 
 
 class RunStatus(enum.StrEnum):

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from onelip.atomic_files import write_atomically
+from onelip.atomic_files import read_regular, write_atomically
 from onelip.errors import InvalidInputError, one_line
 
 CHECKPOINT_FILE = "checkpoint.bin"
@@ -53,10 +53,10 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Any], meta: Mapping[str,
 def load_checkpoint(folder: Path) -> Checkpoint | None:
     """The checkpoint of a run, None if it has none; `InvalidInputError` if it is damaged or foreign."""
     path = folder / CHECKPOINT_FILE
-    if not path.is_file():
+    if not path.exists():
         return None
     try:
-        raw = path.read_bytes()
+        raw = read_regular(path)
     except OSError as error:
         raise InvalidInputError(f"{path}: cannot be read: {error.strerror}") from error
     digest, content = raw[len(_MAGIC) :][:_DIGEST_BYTES], raw[len(_MAGIC) + _DIGEST_BYTES :]

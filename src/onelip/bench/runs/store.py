@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from onelip.atomic_files import WriteError, remove_temporaries, write_atomically
-from onelip.bench.file_lock import LOCK_FILE, RunLock, is_locked
+from onelip.bench.file_lock import LOCK_FILE, RunLock, is_locked, refuse_link
 from onelip.bench.runs.canonical import canonical_json, looks_like_run_name
 from onelip.bench.runs.reading import read_record
 from onelip.bench.runs.record import RECORD_FILE, RunRecord, RunStatus, new_record
@@ -94,6 +94,7 @@ def start_run(runs_dir: Path, kind: str, config: Any, *, job: str | None = None,
     """
     fresh = new_record(kind, config, job, device)
     folder = runs_dir / fresh.name
+    refuse_link(folder)
     lock = RunLock(folder)
     try:
         remove_temporaries(folder)

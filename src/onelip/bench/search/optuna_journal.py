@@ -14,7 +14,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock
 
-from onelip.atomic_files import write_atomically
+from onelip.atomic_files import read_regular, write_atomically
 from onelip.bench.file_lock import lock_file
 from onelip.errors import InvalidInputError, one_line
 
@@ -62,7 +62,7 @@ def _repair(path: Path) -> None:
     lock = JournalLock(path)  # no other worker is in the middle of a line
     lock.acquire()
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
         good = 0
         for line in content.splitlines(keepends=True):
             if not _is_operation(line):

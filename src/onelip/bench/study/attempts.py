@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from onelip.atomic_files import WriteError, read_regular
-from onelip.bench.file_lock import RunLock
+from onelip.atomic_files import WriteError, append_line, read_end
+from onelip.bench.file_lock import RunLock, refuse_link
 from onelip.bench.runs import parse_json, read_dataclass
 from onelip.bench.runs.machine import ENGINE_VARIABLE
 from onelip.bench.study.job_base import Job, JobOptions, JobStatus, job_folder
@@ -33,6 +33,8 @@ PARENT_VARIABLE = "ONELIP_PARENT"
 """Environment variable with the process of the engine that a job ends with."""
 
 _ATTEMPTS_FILE = "attempts.jsonl"
+_MOST_BYTES = 1_000_000
+"""Read from the end of a file that is for people."""
 
 
 class ExitCode(enum.IntEnum):
@@ -67,6 +69,7 @@ class Attempt:
 def attempt(job: Job, study: Path, options: JobOptions) -> ExitCode:
     """Do or continue a job, unless it is done or another process works on it."""
     folder = job_folder(job, study)
+    refuse_link(folder)
     try:
         lock = RunLock(folder)
     except InvalidInputError as error:  # another process was quicker
@@ -82,8 +85,8 @@ def attempt(job: Job, study: Path, options: JobOptions) -> ExitCode:
         code = _run(job, study, options)
         _note(folder, {"ended_at": _now(), "outcome": code.name.lower()})
         return code
-    except OSError as error:  # of the notes
-        say(f"cannot write in {folder}: {error.strerror}")
+    except WriteError as error:  # of the notes
+        say(error)
         return ExitCode.UNWRITTEN
     finally:
         lock.release()
@@ -115,7 +118,7 @@ def read_attempts(job: Job, study: Path) -> list[Attempt]:
     """All attempts at a job so far, the oldest first."""
     found: list[Attempt] = []
     try:
-        lines = read_regular(job_folder(job, study) / _ATTEMPTS_FILE).splitlines()
+        lines = read_end(job_folder(job, study) / _ATTEMPTS_FILE, _MOST_BYTES).splitlines()
     except OSError:
         return []
     for line in lines:
@@ -134,7 +137,7 @@ def read_attempts(job: Job, study: Path) -> list[Attempt]:
 def last_output(job: Job, study: Path) -> str | None:
     """The last line that the job printed, without the name of the program."""
     try:
-        text = read_regular(job_folder(job, study) / OUTPUT_FILE).decode("utf-8", "replace")
+        text = read_end(job_folder(job, study) / OUTPUT_FILE, _MOST_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -152,12 +155,7 @@ def _beginning() -> dict[str, Any]:
 
 
 def _note(folder: Path, values: dict[str, Any]) -> None:
-    """Add a line, also after one that a kill or a full disk cut short."""
-    with (folder / _ATTEMPTS_FILE).open("a+b") as file:
-        end = file.tell()
-        file.seek(max(0, end - 1))
-        separator = b"" if file.read(1) in (b"", b"\n") else b"\n"
-        file.write(separator + json.dumps(values).encode() + b"\n")
+    append_line(folder / _ATTEMPTS_FILE, json.dumps(values).encode())
 
 
 def _now() -> str:

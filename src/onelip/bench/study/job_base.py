@@ -20,7 +20,7 @@ from typing import Any, Literal
 from onelip.bench.file_lock import is_locked
 from onelip.bench.runs import NetworkSpec, RunRecord, RunStatus
 from onelip.bench.study.known_records import known_record
-from onelip.errors import InvalidInputError, OnelipError
+from onelip.errors import InvalidInputError, OnelipError, one_line
 
 RUNS = "runs"
 JOBS = "jobs"
@@ -188,7 +188,10 @@ def state_of_record(folder: Path, result: Callable[[RunRecord], str]) -> JobStat
 def state_from(record: RunRecord, result: Callable[[RunRecord], str]) -> JobState:
     """State of a job with this record."""
     if record.status is RunStatus.FINISHED:
-        return JobState(JobStatus.DONE, None, result(record), record.seconds)
+        try:
+            return JobState(JobStatus.DONE, None, result(record), record.seconds)
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:  # written by somebody else
+            return JobState(JobStatus.FAILED, f"the result in its record cannot be read ({one_line(error):.100})")
     if record.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED):
         return JobState(JobStatus.PENDING, seconds=record.seconds)
     reason = record.reason or record.status.value

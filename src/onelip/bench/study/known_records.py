@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from onelip.atomic_files import open_regular
 from onelip.bench.runs import RECORD_FILE, RunRecord, read_record
 
 _known: dict[Path, tuple[tuple[int, int], RunRecord]] = {}
@@ -17,10 +18,12 @@ def known_record(folder: Path) -> RunRecord | None:
     asks the server then, while `stat` may answer with what was known a minute ago.
     """
     try:
-        with (folder / RECORD_FILE).open("rb") as file:
+        with open_regular(folder / RECORD_FILE, os.O_RDONLY) as file:
             status = os.fstat(file.fileno())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError:
+        return read_record(folder)  # which says what is in its place
     version = (status.st_ino, status.st_mtime_ns)
     if folder not in _known or _known[folder][0] != version:
         _known[folder] = (version, read_record(folder))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import statistics
 from pathlib import Path
 
 from onelip.bench.runs import NetworkSpec, RunRecord
@@ -23,13 +25,14 @@ def measurements(study: Path) -> list[RunRecord]:
 
 
 def seconds_per_epoch(study: Path, network: NetworkSpec, batch_size: int) -> float | None:
-    """From the newest measured time of this network in the study, whatever the code and rounds."""
+    """The median of the times of this network in the study, whatever the code, rounds and machine."""
     found = [
-        (record.updated_at, record.metrics["seconds_per_epoch"])
+        seconds
         for record in measurements(study)
-        if record.config["quantity"] == "time"
-        and record.metrics.get("fits")
+        if record.config.get("quantity") == "time"
         and record.network == network
-        and record.config["batch_size"] == batch_size
+        and record.config.get("batch_size") == batch_size
+        and isinstance(seconds := record.metrics.get("seconds_per_epoch"), float)
+        and 0 < seconds < math.inf
     ]
-    return max(found)[1] if found else None
+    return statistics.median(found) if found else None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from onelip.bench.runs import NetworkSpec, RunRecord, RunStatus, start_run
 from onelip.bench.search.searcher import GOAL, SearchConfig
-from onelip.bench.study.job_base import RUNS, Job, JobOptions, JobState, state_of_record
+from onelip.bench.study.job_base import RUNS, Job, JobOptions, JobState, JobStatus, state_of_record
 from onelip.bench.study.known_records import known_record
 from onelip.bench.study.trial_job import TrialJob
 from onelip.errors import OnelipError
@@ -79,8 +80,8 @@ class SearchJob(Job):
 
     def winner(self, study: Path) -> dict[str, float] | None:
         """Learning rate and weight decay of the best trial; None before the end of the search."""
-        record = known_record(self.folder(study))
-        if record is None or record.status is not RunStatus.FINISHED:
+        record = known_record(self.folder(study)) if self.recorded(study).status is JobStatus.DONE else None
+        if record is None:
             return None
         return {name: record.metrics[name] for name in ("lr", "weight_decay")}
 
@@ -91,7 +92,7 @@ class SearchJob(Job):
                 return
             found = [known_record(trial.folder(study)) for trial in self.needs]
             records = [record for record in found if record is not None]
-            trained = [record for record in records if record.status is RunStatus.FINISHED]
+            trained = [record for record in records if record.status is RunStatus.FINISHED and _is_score(record)]
             if not trained:
                 reasons = [f"{record.reason or record.status.value}" for record in records] or ["none was begun"]
                 raise OnelipError(f"none of {self.config.trials} trials succeeded; the first: {reasons[0]}")
@@ -111,6 +112,14 @@ class SearchJob(Job):
         return _SECONDS
 
 
+def _is_score(record: RunRecord) -> bool:
+    """Whether a trial has an accuracy to be chosen by: one that is not finite is a legal record, and never the best."""
+    score = record.metrics.get(GOAL)
+    return isinstance(score, float) and 0 <= score <= 1
+
+
 def _result(record: RunRecord) -> str:
-    metrics = record.metrics
-    return f"lr {metrics['lr']:.2g}, weight decay {metrics['weight_decay']:.2g}"
+    lr, weight_decay = (record.metrics[name] for name in ("lr", "weight_decay"))
+    if not (0 < lr < math.inf and 0 <= weight_decay < math.inf):
+        raise ValueError(f"lr {lr!r:.20}, weight decay {weight_decay!r:.20}")
+    return f"lr {lr:.2g}, weight decay {weight_decay:.2g}"

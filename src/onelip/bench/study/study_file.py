@@ -14,7 +14,7 @@ from typing import Any
 
 from onelip.atomic_files import read_regular, remove_temporaries, write_atomically
 from onelip.bench.file_lock import RunLock
-from onelip.bench.runs import STUDY_FILE, dump_json, parse_json
+from onelip.bench.runs import LARGEST_PLAN, STUDY_FILE, dump_json, parse_json
 from onelip.bench.study.job_base import Job
 from onelip.bench.study.options import StudyOptions, options_from_plain
 from onelip.errors import InvalidInputError
@@ -79,7 +79,7 @@ def _entry(job: Job) -> dict[str, Any]:
 def _read(study: Path) -> dict[str, Any]:
     path = study / STUDY_FILE
     try:
-        content = parse_json(read_regular(path).decode())
+        content = parse_json(read_regular(path, LARGEST_PLAN).decode())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -25,6 +25,8 @@ from onelip.errors import one_line
 EVALUATION_FAILURE = "evaluation_failure"
 """Metric of a trained run that could not be certified: why."""
 
+_FIGURES = ("test_accuracy", "test_certified_accuracy_36", "epochs")
+"""What tables show of a run that is done."""
 _DIAGNOSED_IMAGES = 32  # as in the paper
 _POWER_ITERATIONS = 20
 _START_SECONDS, _SECONDS_PER_TEST_IMAGE = 6.0, 0.004  # by experience, XS on two cores
@@ -90,7 +92,8 @@ class TrainJob(Job):
         assert record is not None
         metrics = record.metrics
         if "diagnostics" in metrics:
-            return state
+            odd = [name for name in _FIGURES if not isinstance(metrics.get(name), (int, float))]
+            return JobState(JobStatus.FAILED, f"{', '.join(odd)} in its record is no number") if odd else state
         if EVALUATION_FAILURE in metrics:
             reason = f"trained, but not certified: {metrics[EVALUATION_FAILURE]}"
             return JobState(JobStatus.FAILED, reason, "", state.seconds, is_final=False)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onelip.atomic_files import WriteError, write_atomically
+from onelip.atomic_files import append_line, read_regular, write_atomically
 from onelip.bench.runs import dump_json, parse_json
+from onelip.errors import InvalidInputError
 
 LOG_FILE = "log.jsonl"
 
@@ -17,10 +17,14 @@ LOG_FILE = "log.jsonl"
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """The entries of a run's log up to the first line that is none: a kill may cut the last one short."""
     path = folder / LOG_FILE
-    if not path.is_file():
+    if not path.exists():
         return []
+    try:
+        lines = read_regular(path).splitlines()
+    except OSError as error:
+        raise InvalidInputError(f"{path}: cannot be read: {error.strerror}; delete it to go on without it") from error
     entries = []
-    for line in path.read_bytes().splitlines():
+    for line in lines:
         try:
             entry = parse_json(line.decode("utf-8"))
         except ValueError:
@@ -45,14 +49,8 @@ class Journal:
         self._tensorboard = _tensorboard_writer(folder, step)
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Add one entry, in one write."""
-        line = (dump_json(dict(entry), indent=None) + "\n").encode()
-        try:
-            with self.path.open("ab", buffering=0) as file:
-                file.write(line)
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise WriteError(f"cannot write {self.path}: {error.strerror}; free some space") from error
+        """Add one entry."""
+        append_line(self.path, dump_json(dict(entry), indent=None).encode())
         if self._tensorboard is not None:
             for name, value in entry.items():
                 if isinstance(value, (int, float)):

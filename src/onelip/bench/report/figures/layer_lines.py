@@ -23,7 +23,7 @@ _NARROWEST = 4.0
 
 
 def layer_figures(study: StudyResults) -> list[ReportFigure]:
-    """One figure for each data set and size; the newest network of a method."""
+    """One figure for each data set and size; one network of a method, the last by name."""
     groups: dict[tuple[str, str], dict[str, DiagnosedNetwork]] = defaultdict(dict)
     for row in study.diagnosed:
         if row.layers:
