@@ -153,3 +153,35 @@ def test_what_a_model_keeps_is_named_where_it_looks_like_state() -> None:
     model(x)
     with pytest.raises(UnknownLipschitzConstant, match=r"changes 'features'.*must be None before"):
         certify(model, -x)
+
+
+class AsksForGradients(nn.Module):
+    """Steeper where gradients are recorded, which is where most people call it: the scores of x stay the same."""
+
+    def __init__(self, how: str, steep: float) -> None:
+        super().__init__()
+        self.how, self.steep = how, steep
+
+    def records(self, x: Tensor) -> bool:
+        if self.how == "inference":
+            return not torch.is_inference_mode_enabled()
+        return torch.is_grad_enabled() if self.how == "grad" else x.requires_grad
+
+    def forward(self, x: Tensor) -> Tensor:
+        bent = F.leaky_relu(x - 1, self.steep) if self.records(x) else F.leaky_relu(x - 1, 0.5)
+        return bent * torch.tensor([1.0, -1.0])
+
+
+@pytest.mark.parametrize("how", ["grad", "inference", "requires_grad"])
+def test_code_that_asks_for_gradients_is_one_program_or_none(how: str) -> None:
+    """A step of 1.2 changes the answer of the steep program; the radius of the flat one is 2.1."""
+    x, step = torch.tensor([[2.0, 3.0]]).requires_grad_(), torch.tensor([[1.2, 0.0]])
+    flat, steep = AsksForGradients(how, 0.5), AsksForGradients(how, 50.0)
+    with torch.no_grad():
+        assert float(certify(flat, x).radii) > 2
+    with torch.enable_grad():
+        assert steep(x).argmax() != steep(x - step).argmax()
+    assert torch.equal(steep(x), flat(x))
+    with pytest.raises(UnknownLipschitzConstant, match="gradients"):
+        certify(steep, x)
+    assert torch.is_grad_enabled()

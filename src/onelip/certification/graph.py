@@ -166,6 +166,13 @@ class Graph:
                 pending.extend(node.inputs)
         return tuple(node for node in self.nodes if node.index in needed)
 
+    def calls(self) -> list[tuple[object, ...]]:
+        """What is called on what: equal for two traces of one program."""
+        return [
+            (node.place, node.shape, node.coefficients, node.lipschitz, [source.index for source in node.inputs])
+            for node in self.nodes
+        ]
+
 
 def product_bound(factors: Sequence[float]) -> float:
     """Product of constants, rounded upwards; factors of exactly 1 change nothing, and 0 times anything is 0."""

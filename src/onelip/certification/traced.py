@@ -58,8 +58,14 @@ class Traced:
         """The number of dimensions."""
         return self.value.dim()
 
-    requires_grad = is_nested = is_sparse = is_quantized = is_mkldnn = is_meta = False
+    is_nested = is_sparse = is_quantized = is_mkldnn = is_meta = False
     layout = torch.strided
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the program would record gradients here: the trace is made with either answer."""
+        self.tracer.asked_for_gradient = True
+        return self.tracer.with_gradient
 
     @property
     def is_cuda(self) -> bool:

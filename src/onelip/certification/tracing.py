@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,9 +60,24 @@ class Tracer:
         self.batch, self._device = 0, "cpu"
         self._names = {id(module): name for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
         self._modules: list[nn.Module] = []
+        self.with_gradient, self.asked_for_gradient = False, False
 
     def run(self, arguments: Arguments) -> tuple[Graph, Tensor]:
-        """The graph of the model on a batch in float64, and what it returns."""
+        """The graph of the model on a batch in float64, and what it returns.
+
+        Code that asks whether gradients are recorded may be another program in training than under `no_grad`. It
+        is traced with either answer, and refused where the two traces differ.
+        """
+        graph, value = self._trace(arguments)
+        if self.asked_for_gradient:
+            other = Tracer(self.model, self.proofs, self.dtype)
+            other.with_gradient = True
+            again, repeated = other._trace(arguments)
+            if again.calls() != graph.calls() or not torch.allclose(repeated, value, 1e-9, 0.0, equal_nan=True):
+                raise self.refused("the model", "it computes something else where gradients are recorded")
+        return graph, value
+
+    def _trace(self, arguments: Arguments) -> tuple[Graph, Tensor]:
         device = arguments.tensors[0].device
         self.batch, self._device = arguments.batch, device.type
         drawn = _random_states(device)
@@ -249,22 +264,36 @@ class Tracer:
     @contextmanager
     def _intercepting(self) -> Iterator[None]:
         """Calls of modules come here while the model runs."""
-        tracer = self
+        tracer, here = self, threading.get_ident()
 
         def call(module: nn.Module, *arguments: Any, **keywords: Any) -> Any:
             if any(handle.tracer is tracer for handle in all_traced((arguments, keywords))):
                 return tracer.call_module(module, arguments, keywords)
             return _TRUE_CALL(module, *arguments, **keywords)
 
+        def answer(true: Callable[[], bool], when_recording: bool) -> Callable[[], bool]:
+            def asked() -> bool:
+                asks = sys._getframe(1).f_code.co_filename
+                if asks.startswith((_TORCH, _ONELIP)) or threading.get_ident() != here:
+                    return true()
+                tracer.asked_for_gradient = True
+                return when_recording == tracer.with_gradient
+
+            return asked
+
         with _PATCHING:
             nn.Module.__call__ = call
+            torch.is_grad_enabled = answer(_TRUE_GRADIENT, True)
+            torch.is_inference_mode_enabled = answer(_TRUE_INFERENCE, False)
             try:
                 yield
             finally:
                 nn.Module.__call__ = _TRUE_CALL
+                torch.is_grad_enabled, torch.is_inference_mode_enabled = _TRUE_GRADIENT, _TRUE_INFERENCE
 
 
 _TRUE_CALL = nn.Module.__call__
+_TRUE_GRADIENT, _TRUE_INFERENCE = torch.is_grad_enabled, torch.is_inference_mode_enabled
 
 
 @contextmanager
@@ -303,9 +332,9 @@ def _has_hooks(module: nn.Module) -> bool:
 
 
 def _users_line() -> str:
-    """The nearest line of code between the call and `Tracer.run` that is neither torch's nor onelip's."""
+    """The nearest line of code between the call and the trace that is neither torch's nor onelip's."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code is not Tracer.run.__code__:
+    while frame is not None and frame.f_code is not Tracer._trace.__code__:
         name = frame.f_code.co_filename
         if not name.startswith((_TORCH, _ONELIP)) and "<" not in name:
             return f"{os.path.basename(name)} line {frame.f_lineno}"

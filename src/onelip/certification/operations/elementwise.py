@@ -223,7 +223,8 @@ def softplus(call: Call, input: Traced, beta: float = 1.0, threshold: float = 20
     """log(1 + e^(beta x)) / beta. Beyond the threshold torch returns x, off by log(1 + e^-threshold) / beta."""
     if not beta > 0:
         raise call.refused(f"beta={beta} must be positive")
-    count, jump = entries(input), math.log1p(math.exp(-min(threshold, 700.0))) / beta * SAFETY
+    count, below = entries(input), min(threshold, 700.0)  # log(1 + e^-t) <= max(0, -t) + log(1 + e^-|t|)
+    jump = (max(0.0, -below) + math.log1p(math.exp(-abs(below)))) / beta * SAFETY
     smooth = relative_bound(1.0, LIBRARY_ULPS, count, 0.6932 / beta * math.sqrt(count) * SAFETY)
     inner = smooth.rounding
     assert inner is not None
