@@ -172,3 +172,29 @@ def test_constants_that_float32_does_not_hold_count_as_rounded(how: str) -> None
 def test_a_refusal_says_where_and_what_to_use(function: Callable[[Tensor], Any], advice: str) -> None:
     with pytest.raises(UnknownLipschitzConstant, match=rf"test_odd_calls.py line \d+\) is not known: .*{advice}"):
         lipschitz_bound(nn.Sequential(nn.Identity(), Calls(function)), (4,))
+
+
+def test_values_of_one_number_per_input_are_computed_with() -> None:
+    def scores(x: Tensor) -> Tensor:
+        first, second = x[:, 0], x[:, 1]
+        return torch.stack([first * 5, second - 1 + first], 1)
+
+    truth = stretched(scores, (4,))
+    assert truth <= lipschitz_bound(Calls(scores), (4,)) <= truth * 1.05
+    assert certify(Calls(scores), torch.tensor([[1.0, 0.5, 0.0, 0.0]])).radii > 0
+
+
+@pytest.mark.parametrize("threshold", [-1e5, -1.0, 0.1, 20.0])
+def test_the_jump_of_softplus_is_an_error_not_a_slope(threshold: float) -> None:
+    """Just above its threshold torch returns x: two inputs a hair apart get different answers."""
+
+    jump = float(F.softplus(torch.tensor([threshold], dtype=torch.float64), 1.0, 1e9)) - threshold
+    head = nn.Linear(1, 2)
+    model = nn.Sequential(Calls(lambda x: F.softplus(x, 1.0, threshold)), head).double().eval()
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[1.0], [-1.0]]))
+        head.bias.copy_(torch.tensor([-1.0, 1.0], dtype=torch.float64) * (threshold + jump / 2))
+    below = torch.tensor([[threshold]], dtype=torch.float64)
+    above = torch.nextafter(below, below + 1)
+    assert model(below).argmax() != model(above).argmax()
+    assert certify(model, below).radii == 0

@@ -120,7 +120,7 @@ def _value(node: Node) -> Tensor:
 
 def batch_variance(activations: Tensor) -> float:
     """(1/b) sum_i ||a_i - mean||^2."""
-    flat = activations.detach().double().flatten(1)
+    flat = activations.detach().double().unsqueeze(-1).flatten(1)
     return float((flat - flat.mean(0)).square().sum(1).mean())
 
 

@@ -146,7 +146,7 @@ def magnitude_norm_bound(matrices: Tensor) -> float:
 
 def batch_norm_bounds(batch: Tensor) -> Tensor:
     """Upper bounds of the norms of the tensors of a batch (n, ...), on the CPU; squares below 2^-1022 may be lost."""
-    flat = batch.detach().double().flatten(1)
+    flat = batch.detach().double().unsqueeze(-1).flatten(1)
     entries = max(1, flat.shape[1])
     return torch.linalg.vector_norm(flat, dim=1).cpu() * (1 + gamma(entries + 8)) + entries**0.5 * 2.0**-509
 
