@@ -35,7 +35,7 @@ def _sleeping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _output(engine: LocalEngine, job: FakeJob) -> list[str]:
     path = engine.study / JOBS / job.name / "output.log"
-    while not path.exists() or not path.read_text().strip():
+    while not path.exists() or not path.read_text().endswith("\n"):  # output is not buffered
         time.sleep(0.01)
     return path.read_text().split()
 
