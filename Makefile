@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 OUT ?= study
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare measure docs site notebooks test test-all lint types imports unit fuzz
+.PHONY: help setup compare measure docs site notebooks test test-all lint types imports unit coverage fuzz
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,7 +45,10 @@ types: $(STAMP) ## pyright
 imports: $(STAMP) ## import-linter: data flows one way
 	$(BIN)/lint-imports
 
-unit: $(STAMP) ## pytest with coverage, one worker per core
+unit: $(STAMP) ## pytest, one worker per core
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow"
+
+coverage: $(STAMP) ## the same, and which lines no test runs
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow" --cov --cov-report=term
 
 fuzz: $(STAMP) ## 2,000 malformed inputs on every command that reads files: none may crash, hang or fool it
