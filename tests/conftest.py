@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
 import hypothesis
@@ -20,3 +21,8 @@ hypothesis.settings.load_profile("repeatable")
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("ray") is not None and importlib.util.find_spec("ray") is None:
+        pytest.skip('needs the extra "ray"')

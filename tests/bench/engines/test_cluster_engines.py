@@ -69,6 +69,7 @@ class _Ray:
 def test_what_is_asked_of_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = _Ray()
     monkeypatch.setattr(ray_engine, "_import_ray", lambda: ray)
+    monkeypatch.setattr(ray_engine, "cluster_address", lambda ray, given: given)
     monkeypatch.setattr(ray_engine, "predicted_bytes", lambda job: 2**30)
     engine = ray_engine.RayEngine(tmp_path, "auto", constraint="accelerator_type:A100", gpus_per_training=2)
     count, timed = FakeJob("a", on_device=False), FakeJob("b", alone=True)

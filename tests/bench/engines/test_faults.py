@@ -23,7 +23,6 @@ from small_study import COMMAND, assert_same_records, attempts_of, run_inline
 
 from onelip.bench.runs import read_record
 
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason='needs the extra "ray"')
 needs_submitit = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason='needs the extra "slurm"')
 
 
@@ -102,13 +101,13 @@ class Trial:
     "options",
     [
         pytest.param("--engine local --workers 2", id="local"),
-        pytest.param("--engine ray --workers 2", id="ray", marks=needs_ray),
+        pytest.param("--engine ray --workers 2", id="ray", marks=pytest.mark.ray),
         pytest.param(
             "--engine ray --workers 2 --no-shared-fs --worker-dir WORKER",
             id="apart",
-            marks=[needs_ray, pytest.mark.slow],
+            marks=[pytest.mark.ray, pytest.mark.slow],
         ),
-        pytest.param("--engine slurm --slurm-local", id="slurm", marks=[needs_submitit, pytest.mark.slow]),
+        pytest.param("--engine slurm --slurm-local", id="slurm", marks=needs_submitit),
     ],
 )
 def test_killed_workers_and_drivers_lose_and_double_nothing(tmp_path: Path, whole: Path, options: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from onelip.bench.engines.engine_base import Ended, Engine
 from onelip.bench.engines.process import run_process
+from onelip.bench.engines.ray_address import cluster_address
 from onelip.bench.engines.ray_apart import Errand, StudyKeeper, run_apart
 from onelip.bench.engines.resources import gpu_share
 from onelip.bench.study.attempts import ExitCode
@@ -62,7 +63,7 @@ class RayEngine(Engine):
         if address is None and workers is not None:
             options |= {"address": "local", "num_cpus": workers * self.cpus_per_job, "include_dashboard": False}
         else:
-            options |= {"address": address}  # without one Ray finds the cluster of this machine, or starts it
+            options |= {"address": cluster_address(self._ray, address)}
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the coming default; unset, Ray warns
         try:
             self._ray.init(**options)
