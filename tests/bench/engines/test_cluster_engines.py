@@ -46,6 +46,30 @@ def test_what_is_asked_of_slurm(tmp_path: Path) -> None:
     assert split.command(gpu).arguments[-2:] == ("--processes", "4")
 
 
+@needs_submitit
+def test_what_is_submitted_to_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings on four GPUs become one array, whose script a stand-in for `sbatch` keeps."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, script in {"srun": "", "sbatch": f"cp $1 {tmp_path}/script; echo Submitted batch job 12"}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    request = SlurmRequest("gpu", "lab", "a100", 4 * 3600.0, 8)
+    engine = SlurmEngine(tmp_path / "study", request, gpus_per_training=4)
+    for title in ("a", "b"):
+        engine.start(FakeJob(title, device="cuda"))
+    engine.wait(0.0)
+    lines = (tmp_path / "script").read_text().splitlines()
+    asked = dict(line.removeprefix("#SBATCH --").partition("=")[::2] for line in lines if line.startswith("#SBATCH"))
+    expected = {"gpus-per-node": "4", "nodes": "1", "cpus-per-task": "8", "requeue": ""}
+    expected |= {"partition": "gpu", "account": "lab", "constraint": "a100", "time": "240", "signal": "USR2@120"}
+    assert {name: asked.get(name) for name in expected} == expected
+    assert asked["array"].startswith("0-1")
+    assert asked["job-name"] == "onelip-train"
+    assert [(tmp_path / f"study/jobs/{title}/slurm_id").read_text() for title in "ab"] == ["12_0", "12_1"]
+
+
 class _Ray:
     """What a `RayEngine` needs of Ray, on a cluster of two nodes; keeps what tasks ask for."""
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import ray_cluster
 import slurm_cluster
 import stalling_program
 import tiny_data
@@ -35,23 +36,31 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield study
 
 
+def stalling_environment(stalls: Path) -> dict[str, str]:
+    """Of drivers and jobs whose trainings stall."""
+    stalls.mkdir(exist_ok=True)
+    path = os.pathsep.join([str(Path(tiny_data.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return {stalling_program.VARIABLE: str(stalls), "PYTHONPATH": path}
+
+
 class Trial:
     """A study whose trainings stall, and its drivers."""
 
     def __init__(self, folder: Path, options: str, environment: Mapping[str, str] = os.environ) -> None:
         self.study, self.stalls, self._options = folder / "study", folder / "stalls", options
-        self._environment = dict(environment)
-        self.stalls.mkdir()
+        self._environment = environment | stalling_environment(self.stalls)
         self.processes: list[subprocess.Popen[bytes]] = []
+
+    def wait_for_checkpoint(self, run: str) -> None:
+        """Without a shared file system it has to travel first."""
+        self.wait_until((self.study / "runs" / run / "checkpoint.bin").exists)
 
     def start_driver(self) -> subprocess.Popen[bytes]:
         program = [sys.executable, stalling_program.__file__, *COMMAND.split(), *self._options.split()]
-        tests = Path(tiny_data.__file__).parent
-        path = os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")])
         with (self.stalls / f"driver-{len(self.processes)}.log").open("wb") as log:
             process = subprocess.Popen(
                 [*program, "--out", str(self.study), "--checkpoint-every", "0.001s"],
-                env=self._environment | {stalling_program.VARIABLE: str(self.stalls), "PYTHONPATH": path},
+                env=self._environment,
                 stdout=log,
                 stderr=log,
             )
@@ -115,10 +124,10 @@ def test_killed_workers_and_drivers_lose_and_double_nothing(tmp_path: Path, whol
     try:
         first = trial.start_driver()
         worker, run = trial.wait_for_stall(1)
-        trial.wait_until((trial.study / "runs" / run / "checkpoint.bin").exists)  # apart, it has to travel first
+        trial.wait_for_checkpoint(run)
         os.kill(worker, signal.SIGKILL)
         left, left_run = trial.wait_for_stall(2)
-        trial.wait_until((trial.study / "runs" / left_run / "checkpoint.bin").exists)
+        trial.wait_for_checkpoint(left_run)
         second = trial.start_driver()
         first.kill()
         first.wait()
@@ -130,6 +139,29 @@ def test_killed_workers_and_drivers_lose_and_double_nothing(tmp_path: Path, whol
     attempts = attempts_of(trial.study)
     assert worker in [one.process for tried in attempts.values() for one in tried if one.outcome is None], "killed"
     assert run in trial.continued(), "from its checkpoint"
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("files", ["shared", pytest.param("apart", marks=pytest.mark.slow)])
+def test_the_jobs_of_a_lost_node_continue_elsewhere(tmp_path: Path, whole: Path, files: str) -> None:
+    """Two nodes of Ray train at once; all processes of one of them, its training included, are killed together."""
+    apart = f"--no-shared-fs --worker-dir {tmp_path / 'worker'}" if files == "apart" else ""
+    with ray_cluster.ray_cluster(os.environ | stalling_environment(tmp_path / "stalls")) as cluster:
+        trial = Trial(tmp_path, f"--engine ray --address {cluster.address} {apart}", cluster.environment)
+        try:
+            driver = trial.start_driver()
+            stalled = dict(trial.wait_for_stall(number) for number in (1, 2))
+            for run in stalled.values():
+                trial.wait_for_checkpoint(run)
+            (lost,) = stalled.keys() & set(cluster.second.processes())
+            (left,) = stalled.keys() - {lost}
+            cluster.second.lose()
+            os.kill(left, signal.SIGCONT)
+            assert driver.wait() == 0, trial.outputs()
+        finally:
+            trial.end()
+    trial.check(whole)
+    assert stalled[lost] in trial.continued(), "from its checkpoint"
 
 
 @pytest.mark.slow  # Slurm lets a cancelled and a requeued job wait, three minutes in all

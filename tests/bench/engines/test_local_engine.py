@@ -92,6 +92,33 @@ def test_each_process_sees_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("_sleeping")
+def test_a_time_is_measured_alone_on_a_gpu_that_trainings_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    engine = LocalEngine(tmp_path, workers=4)
+    first, timed, second, third = (
+        FakeJob(name, device="cuda", alone=name == "timed") for name in ("a", "timed", "b", "c")
+    )
+    for job in (first, timed, second):
+        assert engine.has_room(job)
+        engine.start(job)
+    assert [_output(engine, job)[1] for job in (first, timed, second)] == ["0", "1", "0"]
+    assert not engine.has_room(third)
+    engine.stop()
+    while engine.running:
+        engine.wait(10)
+    assert engine.has_room(timed), "all places are free again"
+    engine.start(third)
+    engine.start(second)
+    assert not engine.has_room(timed), "nowhere alone"
+    engine.stop()
+    engine.close()
+
+
+@pytest.mark.usefixtures("_sleeping")
 def test_a_training_on_two_gpus_waits_for_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from onelip.bench.engines.simulated_engine import Cluster, simulate
 from onelip.bench.measurement.memory_limits import CARD_OVERHEAD, GIB
 from onelip.bench.published import published_epochs
 from onelip.bench.study.job_base import Job
 from onelip.bench.study.job_memory import predicted_bytes
-from onelip.bench.study.options import preset
+from onelip.bench.study.options import PresetName, preset
 from onelip.bench.study.planner import plan
 from onelip.bench.study.shortlist import SHORTLISTS, try_shortlist
 from onelip.bench.study.time_left import short_duration
@@ -23,7 +21,7 @@ from onelip.errors import InvalidInputError
 
 _NOISE = 0.5
 _REPETITIONS = 200
-_GPUS_OF_A_NODE = 8
+_MOST_GPUS_OF_A_NODE = 8
 _NOWHERE = Path("nowhere")
 
 
@@ -34,7 +32,7 @@ class PlanCommand:
     Example: onelip plan --preset paper --gpus 8 --gpu a100-80gb
     """
 
-    preset: Literal["quick", "cpu", "paper"] = "paper"
+    preset: PresetName = "paper"
     """What to compare, see `onelip compare`."""
     gpus: int = 8
     """GPUs of the cluster."""
@@ -52,8 +50,8 @@ class PlanCommand:
             raise InvalidInputError(f"gpus must be 1 or more, got {self.gpus}")
         jobs = plan(preset(self.preset).changed(device="cuda"))
         _print_stages(jobs, self.gpus)
-        nodes = math.ceil(self.gpus / _GPUS_OF_A_NODE)
-        cluster = Cluster(nodes, math.ceil(self.gpus / nodes), self.failures, self.failures)
+        of_a_node = max(count for count in range(1, _MOST_GPUS_OF_A_NODE + 1) if self.gpus % count == 0)
+        cluster = Cluster(self.gpus // of_a_node, of_a_node, self.failures, self.failures)
         engine = simulate(jobs, cluster)
         _say(f"On {engine.workers} x {self.gpu}: {short_duration(engine.clock)}, simulated job by job.")
         _print_fit(jobs, int(card[1]))
@@ -84,7 +82,8 @@ def _print_fit(jobs: Sequence[Job], card_gib: int) -> None:
     needed = {job.network.label: (predicted_bytes(job) or 0) + CARD_OVERHEAD for job in trained}
     large = [f"{label} ({size / GIB:.0f} GiB)" for label, size in needed.items() if size > card_gib * GIB]
     largest = max(needed.values(), default=0) / GIB
-    _say(f"Memory: the largest training needs {largest:.1f} of {card_gib} GiB; {len(large)} networks do not fit.")
+    fit = f"{len(large)} of {len(needed)} networks do not fit" if large else "every network fits"
+    _say(f"Memory: the largest training needs {largest:.1f} of {card_gib} GiB; {fit}.")
     for label in large:
         _say(f"  does not fit: {label}")
     _say("Trainings have a time budget, and so a GPU each: shared, they would slow each other down.")
@@ -108,7 +107,8 @@ def _print_shortlist() -> None:
     Terminal().print(plain_table(("methods",), ("GPU-hours", "same best three", "with noise"), rows))
     _say(
         f"How often the best three are those of the full protocol, in the {compared} comparisons that the paper has "
-        f"published, and if results vary by {_NOISE} points from run to run."
+        f"published, and if results vary by {_NOISE} points from run to run. The searches and the one seed stay: of "
+        "trials and other seeds the paper has published nothing that a cheaper plan could be tried on."
     )
 
 

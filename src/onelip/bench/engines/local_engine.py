@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -35,16 +36,17 @@ class LocalEngine(Engine):
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         gpus = visible_gpus()
         self._has_gpus = bool(gpus)
-        places = range(workers * gpus_per_training)
-        self._free_gpus = [gpus[index % len(gpus)] for index in places] if gpus else []
-        self._gpus_of: dict[str, list[str]] = {}
+        places = (gpus[index % len(gpus)] for index in range(workers * gpus_per_training) if gpus)
+        self._places = Counter(places)  # more than one on a GPU, where more workers are asked for than there are
+        self._free_places = self._places.copy()
+        self._places_of: dict[str, Counter[str]] = {}
 
     def has_room(self, job: Job) -> bool:
         """A worker is free, and on a CPU nobody is disturbed or would disturb; counting takes a core, not a worker."""
         jobs = self._futures.values()
         if jobs and any(one.runs_alone and one.device == "cpu" for one in (job, *jobs)):
             return False
-        if len(set(self._free_gpus)) < self._gpus(job):
+        if len(self._choose_places(job)) < self._gpus(job):
             return False
         only_counts = not any(one.uses_device for one in (job, *jobs))
         return len(jobs) < (max(self.workers, usable_cores()) if only_counts else self.workers)
@@ -57,11 +59,10 @@ class LocalEngine(Engine):
             threads = usable_cores() if job.runs_alone else max(1, usable_cores() // shared)
         command = self.command(job, threads)
         environment = command.full_environment()
-        if count := self._gpus(job):
-            mine = self._gpus_of[job.name] = list(dict.fromkeys(self._free_gpus))[:count]
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(mine)
-            for gpu in mine:
-                self._free_gpus.remove(gpu)
+        if places := self._choose_places(job):
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(places)
+            self._places_of[job.name] = places
+            self._free_places -= places
         process = start_process(command.arguments, command.output, environment)
         self._processes[job.name] = process
         self._futures[self._pool.submit(process.wait)] = job
@@ -69,6 +70,13 @@ class LocalEngine(Engine):
     def _gpus(self, job: Job) -> int:
         """That a job takes for itself, where this machine has any."""
         return int(gpu_share(job, per_training=self.gpus_per_training)) if self._has_gpus else 0
+
+    def _choose_places(self, job: Job) -> Counter[str]:
+        """On as many GPUs as the job takes, the emptiest first; all of a GPU's for one that runs alone."""
+        emptiest = self._free_places.most_common()
+        if job.runs_alone:
+            emptiest = [(gpu, free) for gpu, free in emptiest if free == self._places[gpu]]
+        return Counter({gpu: free if job.runs_alone else 1 for gpu, free in emptiest[: self._gpus(job)]})
 
     @property
     def running(self) -> int:
@@ -82,7 +90,7 @@ class LocalEngine(Engine):
         for future in done:
             job = self._futures.pop(future)
             del self._processes[job.name]
-            self._free_gpus += self._gpus_of.pop(job.name, [])
+            self._free_places += self._places_of.pop(job.name, Counter())
             ended.append(Ended(job.name, future.result()))
         return ended
 

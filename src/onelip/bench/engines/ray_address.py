@@ -13,7 +13,7 @@ from onelip.errors import InvalidInputError
 
 _TIMEOUT_SECONDS = 5.0
 
-# Heads of Ray speak gRPC, which is HTTP/2: a client's first words and empty settings, answered by the server's settings.
+# Heads of Ray speak gRPC, which is HTTP/2: a client's first words and empty settings, answered by settings.
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _SETTINGS_FRAME, _TYPE_OF_FRAME = 4, 3
 
@@ -43,7 +43,9 @@ def cluster_address(ray: Any, given: str | None) -> str | None:
             "`ray stop` forgets one that has ended"
         ) from error
     if answer is not None and answer[_TYPE_OF_FRAME : _TYPE_OF_FRAME + 1] != bytes([_SETTINGS_FRAME]):
-        raise InvalidInputError(f"what listens at {found} is not the head of a Ray cluster; its port is 6379 by default")
+        raise InvalidInputError(
+            f"what listens at {found} is not the head of a Ray cluster; its port is 6379 by default"
+        )
     return found
 
 
