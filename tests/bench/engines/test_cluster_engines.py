@@ -17,10 +17,11 @@ import tiny_data
 from fake_jobs import FakeJob
 from small_study import OPTIONS
 
-from onelip.bench.engines import ray_engine
+from onelip.bench.engines import ray_engine, slurm_engine
 from onelip.bench.engines.engine_base import JobCommand
 from onelip.bench.engines.slurm_engine import SlurmEngine, SlurmRequest, SlurmTask
 from onelip.bench.study.planner import plan
+from onelip.errors import InvalidInputError, OnelipError
 
 needs_submitit = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason='needs the extra "slurm"')
 
@@ -33,7 +34,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_submitit
 def test_what_is_asked_of_slurm(tmp_path: Path) -> None:
     request = SlurmRequest("gpu", "lab", "a100", 7200.0, 8)
-    engine = SlurmEngine(tmp_path, request)
+    engine = SlurmEngine(tmp_path, request, is_local=True)
     cpu, timed, gpu = FakeJob("a"), FakeJob("b", alone=True), FakeJob("c", device="cuda", alone=True)
     asked = engine.parameters(gpu)
     assert (asked["slurm_partition"], asked["slurm_account"], asked["slurm_constraint"]) == ("gpu", "lab", "a100")
@@ -41,33 +42,78 @@ def test_what_is_asked_of_slurm(tmp_path: Path) -> None:
     assert "slurm_exclusive" not in asked
     assert engine.parameters(timed)["slurm_exclusive"] is True
     assert not {"slurm_exclusive", "gpus_per_node"} & engine.parameters(cpu).keys()
-    split = SlurmEngine(tmp_path, request, gpus_per_training=4)
+    split = SlurmEngine(tmp_path, request, gpus_per_training=4, is_local=True)
     assert split.parameters(gpu)["gpus_per_node"] == 4
     assert split.command(gpu).arguments[-2:] == ("--processes", "4")
 
 
-@needs_submitit
-def test_what_is_submitted_to_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainings on four GPUs become one array, whose script a stand-in for `sbatch` keeps."""
+@pytest.fixture
+def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in that keeps the scripts it is given and numbers them; refuses while the file `refuse` is there."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, script in {"srun": "", "sbatch": f"cp $1 {tmp_path}/script; echo Submitted batch job 12"}.items():
-        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+    script = f"""cd {tmp_path}
+if [ -e refuse ]; then cat refuse >&2; exit 1; fi
+number=$(ls script-* 2>/dev/null | wc -l)
+cp $1 script-$number
+echo Submitted batch job $number"""
+    for name, body in {"srun": "", "sbatch": script}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{body}\n")
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    return tmp_path
+
+
+def _asked(script: Path) -> dict[str, str]:
+    lines = [line.removeprefix("#SBATCH --") for line in script.read_text().splitlines() if line.startswith("#SBATCH")]
+    return dict(line.partition("=")[::2] for line in lines)
+
+
+@needs_submitit
+def test_what_is_submitted_to_slurm(sbatch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings on four GPUs become arrays that are not too large."""
+    monkeypatch.setattr(slurm_engine, "_LARGEST_ARRAY", 2)
     request = SlurmRequest("gpu", "lab", "a100", 4 * 3600.0, 8)
-    engine = SlurmEngine(tmp_path / "study", request, gpus_per_training=4)
-    for title in ("a", "b"):
+    engine = SlurmEngine(sbatch / "study", request, gpus_per_training=4)
+    for title in "abc":
         engine.start(FakeJob(title, device="cuda"))
     engine.wait(0.0)
-    lines = (tmp_path / "script").read_text().splitlines()
-    asked = dict(line.removeprefix("#SBATCH --").partition("=")[::2] for line in lines if line.startswith("#SBATCH"))
-    expected = {"gpus-per-node": "4", "nodes": "1", "cpus-per-task": "8", "requeue": ""}
+    asked = _asked(sbatch / "script-0")
+    expected = {"gpus-per-node": "4", "nodes": "1", "cpus-per-task": "8", "requeue": "", "job-name": "onelip-train"}
     expected |= {"partition": "gpu", "account": "lab", "constraint": "a100", "time": "240", "signal": "USR2@120"}
     assert {name: asked.get(name) for name in expected} == expected
-    assert asked["array"].startswith("0-1")
-    assert asked["job-name"] == "onelip-train"
-    assert [(tmp_path / f"study/jobs/{title}/slurm_id").read_text() for title in "ab"] == ["12_0", "12_1"]
+    assert asked["array"] == "0-1%2"
+    assert [(sbatch / f"study/jobs/{title}/slurm_id").read_text() for title in "abc"] == ["0_0", "0_1", "1"]
+
+
+@needs_submitit
+def test_what_slurm_refuses(sbatch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first time it is an error; with jobs in the queue it is tried again."""
+    monkeypatch.setattr(slurm_engine, "_SECONDS_PER_QUEUE_LOOK", 0.0)
+    monkeypatch.setattr(slurm_engine, "_queued", lambda: None)
+    (sbatch / "refuse").write_text("sbatch: error: invalid partition specified: nope\nsbatch: error: failed\n")
+    engine = SlurmEngine(sbatch / "study", SlurmRequest("nope"))
+    engine.start(FakeJob("a"))
+    with pytest.raises(OnelipError, match=r"no jobs: sbatch: error: invalid partition specified: nope sbatch: error"):
+        engine.wait(0.0)
+    assert capsys.readouterr().err == ""
+    (sbatch / "refuse").unlink()
+    engine.start(FakeJob("a"))
+    engine.wait(0.0)
+    (sbatch / "refuse").write_text("too many jobs")
+    engine.start(FakeJob("b"))
+    assert engine.wait(0.0) == []
+    assert engine.running == 2
+    (sbatch / "refuse").unlink()
+    engine.wait(0.0)
+    assert (sbatch / "study/jobs/b/slurm_id").exists()
+
+
+@needs_submitit
+def test_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InvalidInputError, match="--slurm-local"):
+        SlurmEngine(tmp_path, SlurmRequest())
 
 
 class _Ray:
@@ -104,6 +150,29 @@ def test_what_is_asked_of_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [asked["scheduling_strategy"] for asked in ray.asked[-2:]] == ["DEFAULT", "SPREAD"], "elsewhere"
     assert all(asked["max_retries"] == -1 for asked in ray.asked)
     assert all("accelerator_type:A100" in asked["resources"] for asked in ray.asked)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device": "cuda", "gpus_per_training": 8}, "has 8 GPU"),
+        ({"constraint": "accelerator_type:H100"}, "accelerator_type:H100"),
+        ({"device": "cuda", "gpus_per_training": 4}, ""),
+    ],
+)
+def test_what_no_node_of_ray_has_is_told(
+    options: dict[str, Any],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is no error: a node that has it may join."""
+    monkeypatch.setattr(ray_engine, "_import_ray", _Ray)
+    monkeypatch.setattr(ray_engine, "cluster_address", lambda ray, given: given)
+    ray_engine.RayEngine(tmp_path, "auto", **options)
+    message = capsys.readouterr().err
+    assert (said in message) if said else (message == "")
 
 
 @needs_submitit

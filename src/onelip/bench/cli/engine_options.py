@@ -85,6 +85,7 @@ class EngineOptions:
                     worker_folder=self.worker_dir,
                     checkpoint_every=self.checkpoint_every,
                     gpus_per_training=split,
+                    device=device,
                 )
             case "slurm":
                 request = SlurmRequest(

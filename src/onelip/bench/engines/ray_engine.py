@@ -19,6 +19,7 @@ from onelip.bench.engines.resources import gpu_share
 from onelip.bench.study.attempts import ExitCode
 from onelip.bench.study.job_base import Job
 from onelip.bench.study.job_memory import predicted_bytes
+from onelip.bench.terminal import say
 from onelip.errors import InvalidInputError, OnelipError, one_line
 
 _MEMORY_FACTOR = 1.2  # kernels use scratch space beside the predicted tensors
@@ -39,6 +40,7 @@ class RayEngine(Engine):
         worker_folder: where jobs work on their nodes then; by default the folder for temporary files.
         checkpoint_every: time between checkpoints.
         gpus_per_training: GPUs that a training is split over.
+        device: cpu or cuda, of the study.
     """
 
     name = "ray"
@@ -55,6 +57,7 @@ class RayEngine(Engine):
         worker_folder: Path | None = None,
         checkpoint_every: str = "30s",
         gpus_per_training: int = 1,
+        device: str = "cpu",
     ) -> None:
         super().__init__(study, checkpoint_every, gpus_per_training)
         self._ray = _import_ray()
@@ -75,6 +78,10 @@ class RayEngine(Engine):
         gpus, cpus = (sum(node.get(kind, 0) for node in nodes) for kind in ("GPU", "CPU"))
         self.workers = max(1, int(gpus or cpus // self.cpus_per_job))
         self._resources = {constraint: 0.001} if constraint else {}
+        if constraint and not any(constraint in node for node in nodes):
+            say(f"no node of the cluster has the resource {constraint}: all jobs wait until one joins it")
+        if device == "cuda" and max(node.get("GPU", 0) for node in nodes) < gpus_per_training:
+            say(f"no node of the cluster has {gpus_per_training} GPU: jobs wait until one joins; see `ray status`")
         self._worker_folder = None if worker_folder is None else str(worker_folder)
         self._keeper = self._start_keeper() if is_apart else None
         self._tasks: dict[Any, str] = {}

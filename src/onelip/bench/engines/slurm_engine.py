@@ -6,7 +6,10 @@ the same job into the queue again, and it continues there.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
+import shutil
 import subprocess
 import time
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ from onelip.bench.engines.engine_base import Ended, Engine
 from onelip.bench.engines.resources import gpu_share
 from onelip.bench.engines.slurm_task import SlurmTask
 from onelip.bench.study.job_base import JOBS, Job, job_folder
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, OnelipError
 
 _SUBMITIT_FOLDER = ".submitit"
 _ID_FILE = "slurm_id"
@@ -26,6 +29,7 @@ _SIGNAL_SECONDS = 120.0
 _NO_LIMIT = 10**6
 _SECONDS_PER_LOOK = 0.5
 _SECONDS_PER_QUEUE_LOOK = 20.0  # every question costs the cluster's controller some work
+_LARGEST_ARRAY = 1000  # Slurm's default MaxArraySize is 1001
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,15 @@ class SlurmEngine(Engine):
     ) -> None:
         super().__init__(study, checkpoint_every, gpus_per_training)
         self._submitit, self.request, self.is_local = _import_submitit(), request, is_local
+        if not is_local and shutil.which("srun") is None:
+            raise InvalidInputError(
+                "there is no Slurm here: srun is missing; --slurm-local tries the study out without"
+            )
         self._waiting: list[Job] = []
         self._submitted: dict[str, Any] = {}
         self._gone: set[str] = set()
         self._looked_at = time.monotonic()
+        self._refused_at = -_SECONDS_PER_QUEUE_LOOK
         self._folder = study.resolve() / JOBS / _SUBMITIT_FOLDER
         self._own_ids: set[str] = set()
         self._at_first: set[str] | None = None
@@ -129,25 +138,46 @@ class SlurmEngine(Engine):
         self._waiting.clear()
 
     def _submit(self) -> None:
+        """Arrays of what was started. Refused while others of ours are in the queue, it is tried again later.
+
+        Slurm refuses if its controller is being restarted, or if a user has more jobs than allowed.
+        """
+        if time.monotonic() - self._refused_at < _SECONDS_PER_QUEUE_LOOK:
+            return
         groups: dict[tuple[tuple[str, Any], ...], list[Job]] = {}
         for job in self._waiting:
             groups.setdefault(tuple(self.parameters(job).items()), []).append(job)
         self._waiting.clear()
         for parameters, jobs in groups.items():
-            executor = self._submitit.AutoExecutor(
-                folder=self._folder,
-                cluster="local" if self.is_local else "slurm",
-                slurm_max_num_timeout=_NO_LIMIT,
-            )
-            executor.update_parameters(**dict(parameters), slurm_additional_parameters={"requeue": True})
-            with executor.batch():
-                submitted = [executor.submit(SlurmTask(self.command(job, self._threads(job)))) for job in jobs]
-            for job, one in zip(jobs, submitted, strict=True):
-                self._submitted[job.name] = one
-                self._own_ids.add(one.job_id)
-                folder = job_folder(job, self.study)
-                folder.mkdir(parents=True, exist_ok=True)
-                write_atomically(folder / _ID_FILE, one.job_id.encode())
+            for first in range(0, len(jobs), _LARGEST_ARRAY):
+                array = jobs[first : first + _LARGEST_ARRAY]
+                try:
+                    self._submit_array(array, dict(parameters))
+                except Exception as error:  # submitit raises whatever it has
+                    if not self._submitted:
+                        raise OnelipError(f"Slurm takes no jobs: {' '.join(str(error).split())}") from error
+                    self._waiting += array
+                    self._refused_at = time.monotonic()
+
+    def _submit_array(self, jobs: list[Job], parameters: dict[str, Any]) -> None:
+        executor = self._submitit.AutoExecutor(
+            folder=self._folder,
+            cluster="local" if self.is_local else "slurm",
+            slurm_max_num_timeout=_NO_LIMIT,
+        )
+        executor.update_parameters(
+            **parameters,
+            slurm_array_parallelism=_LARGEST_ARRAY,  # how many run at once is Slurm's to decide
+            slurm_additional_parameters={"requeue": True},
+        )
+        with contextlib.redirect_stderr(io.StringIO()), executor.batch():  # what sbatch complains of is in the error
+            submitted = [executor.submit(SlurmTask(self.command(job, self._threads(job)))) for job in jobs]
+        for job, one in zip(jobs, submitted, strict=True):
+            self._submitted[job.name] = one
+            self._own_ids.add(one.job_id)
+            folder = job_folder(job, self.study)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / _ID_FILE, one.job_id.encode())
 
     def _threads(self, job: Job) -> int | None:
         """A job that runs alone uses all cores of its node."""
