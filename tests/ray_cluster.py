@@ -37,12 +37,12 @@ class RayNode:
         with tempfile.NamedTemporaryFile() as log:
             self._process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
             while self._process.poll() is None:
-                if "--block" in (printed := Path(log.name).read_text()):  # "... will now block"
+                if "--block" in Path(log.name).read_text():  # "... will now block"
                     return True
                 time.sleep(0.05)
-        if "timed out" in printed:
-            return False
-        raise AssertionError(printed)
+            printed = Path(log.name).read_text()
+        assert "timed out" in printed, printed
+        return False
 
     def processes(self) -> list[int]:
         """The node's processes, parents first."""

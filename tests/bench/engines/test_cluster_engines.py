@@ -66,7 +66,7 @@ echo Submitted batch job $number"""
 
 def _asked(script: Path) -> dict[str, str]:
     lines = [line.removeprefix("#SBATCH --") for line in script.read_text().splitlines() if line.startswith("#SBATCH")]
-    return dict(line.partition("=")[::2] for line in lines)
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
 @needs_submitit

@@ -48,7 +48,7 @@ class Trial:
 
     def __init__(self, folder: Path, options: str, environment: Mapping[str, str] = os.environ) -> None:
         self.study, self.stalls, self._options = folder / "study", folder / "stalls", options
-        self._environment = environment | stalling_environment(self.stalls)
+        self._environment = {**environment, **stalling_environment(self.stalls)}
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def wait_for_checkpoint(self, run: str) -> None:

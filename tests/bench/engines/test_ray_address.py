@@ -74,12 +74,12 @@ def test_what_is_no_address(given: str) -> None:
 def test_the_command_line_says_so_in_one_line(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import ray
+    from ray._private import services
 
     # No cluster of this machine is to be found.
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray._private.services, "find_gcs_addresses", set)
-    monkeypatch.setattr(ray._private.services, "find_bootstrap_address", lambda folder: None)
+    monkeypatch.setattr(services, "find_gcs_addresses", set)
+    monkeypatch.setattr(services, "find_bootstrap_address", lambda folder: None)
     with socket.socket() as closed:
         closed.bind(("", 0))
         address = given.replace("CLOSED", f"localhost:{closed.getsockname()[1]}")
