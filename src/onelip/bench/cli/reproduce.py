@@ -34,7 +34,7 @@ class ReproduceCommand:
     epochs: int = 1
     """Epochs to train; the published values at the last one are compared."""
     defects: bool = False
-    """Instead, train ECO and Sandwich as published and as here for a minute each, for `onelip paper eco sandwich`."""
+    """Instead, train ECO and Sandwich as published and as here for minutes each, for `onelip paper eco sandwich`."""
     width: int | None = None
     """With --defects: channels after the first layer, instead of XS."""
     seed: int = 0
