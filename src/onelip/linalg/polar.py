@@ -17,7 +17,7 @@ from onelip.errors import InvalidInputError
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.minimax import Quintic, quintic_schedule
 from onelip.linalg.spectral import gram_norm_bound, largest_magnitude, one_batch, real_parts, scale_below_one
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
 from onelip.linalg.verified import eigenvectors
 
 Iteration = Literal["eigh", "single", "minimax", "newton", "bjorck"]
@@ -140,51 +140,89 @@ _SMALLEST_IN_SINGLE = 3e-4
 """The same where the Gram matrix, with the squares of the values, is in float32."""
 
 
-def _eigh_polar(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """U, V and s of A = U V diag(s) V^H, for float32 matrices of magnitude about 1.
+_CUBIC_STEP_BELOW = 0.1
+"""In float32 columns of A V are orthogonal up to eps times the square of the condition number. Where the smallest
+singular value is below this share of the largest, that is more than 1e-5 and one cubic step is taken."""
+
+Spectrum = tuple[Tensor, Tensor, Tensor]
+"""P, V and s of A = P diag(s) V^H, the singular value decomposition without an order."""
+
+
+def _wide_spectrum(matrix: Tensor) -> Spectrum:
+    """The decomposition of float32 matrices of magnitude about 1.
 
     With A^H A = V diag(s^2) V^H, computed in float64: squaring the condition number then costs no digit of float32.
-    The lengths s of the columns of A V are more accurate than the roots of the eigenvalues. U is A V times
+    The lengths s of the columns of A V are more accurate than the roots of the eigenvalues. P is A V times
     1 / sqrt(s^2 + t^2), t the smallest value that counts, so that its norm is at most 1.
     """
-    wide = matrix.to(_WIDE[matrix.dtype])
-    _, vectors = eigenvectors(wide.mH @ wide)
-    columns = wide @ vectors
-    values = real_parts(columns).square().sum((-3, -1)).sqrt()
-    smallest = _SMALLEST_SINGULAR_VALUE * values.amax(-1, keepdim=True)
-    inverse = torch.rsqrt(values.square() + smallest.square() + torch.finfo(values.dtype).tiny)
-    factor = (columns * inverse.unsqueeze(-2)) @ vectors.mH
-    return factor.to(matrix.dtype), vectors.to(matrix.dtype), values.to(matrix.real.dtype)
+    return _decomposed(matrix.to(_WIDE[matrix.dtype]), _SMALLEST_SINGULAR_VALUE)
 
 
-def _single_polar(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same in float32, at half the cost.
+def _single_spectrum(matrix: Tensor) -> Spectrum:
+    """The same in float32, at half the cost; a cubic step makes columns orthogonal where rounding did not leave them so.
 
-    Rounding of the Gram matrix leaves columns of A V that are orthogonal up to eps times the square of the condition
-    number; one cubic step makes the factor orthogonal again.
+    Each matrix decides alone, so that the result does not depend on what it is stacked with.
     """
+    left, vectors, values = _decomposed(matrix, _SMALLEST_IN_SINGLE)
+    if is_traced() or not may_keep_tensors() or matrix.is_meta:
+        return bjorck(left, 1), vectors, values
+    rough = values.amin(-1) < _CUBIC_STEP_BELOW * values.amax(-1)
+    if bool(rough.any()):
+        left[rough] = bjorck(left[rough], 1)
+    return left, vectors, values
+
+
+def _decomposed(matrix: Tensor, smallest_share: float) -> Spectrum:
     _, vectors = eigenvectors(matrix.mH @ matrix)
-    columns = matrix @ vectors
-    values = real_parts(columns).square().sum((-3, -1)).sqrt()
-    smallest = _SMALLEST_IN_SINGLE * values.amax(-1, keepdim=True)
-    inverse = torch.rsqrt(values.square() + smallest.square() + torch.finfo(values.dtype).tiny)
-    return bjorck((columns * inverse.unsqueeze(-2)) @ vectors.mH, 1), vectors, values
+    left = matrix @ vectors
+    values = real_parts(left).square().sum((-3, -1)).sqrt()
+    smallest = smallest_share * values.amax(-1, keepdim=True)
+    left *= torch.rsqrt(values.square() + smallest.square() + torch.finfo(values.dtype).tiny).unsqueeze(-2)
+    return left, vectors, values
 
 
-class _PolarFactor(torch.autograd.Function):
-    """Polar factor of a tall matrix whose backward pass differentiates the result, not the iteration.
+class _EigenPolarFactor(torch.autograd.Function):
+    """Polar factor U = P V^H of a tall float32 matrix A = P diag(s) V^H.
 
-    With H = U^H A and the gradient G: H Y + Y H = U^H G - G^H U and
-    dA = U Y + (I - U U^H) G H^(-1). Only A and U are kept, and the eigenvectors of H where they are known.
+    With the gradient G and R = P^H G V: dA = (P (Y - R / s) + G V / s) V^H with Y_ij = (R - R^H)_ij / (s_i + s_j), four
+    products; without the terms in 1 / s, which are those of the complement of P, where A is square.
     """
 
     @staticmethod
+    def forward(ctx: Any, matrix: Tensor, single: bool) -> Tensor:
+        scale = largest_magnitude(matrix)
+        left, vectors, values = (_single_spectrum if single else _wide_spectrum)(matrix / scale)
+        factor = (left @ vectors.mH).to(matrix.dtype)
+        ctx.save_for_backward(matrix, left.to(matrix.dtype), vectors.to(matrix.dtype), values.to(matrix.real.dtype))
+        ctx.scale, ctx.single = scale, single
+        return factor
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (matrix, left, vectors, values), (gradient,) = ctx.saved_tensors, gradients
+        if torch.is_grad_enabled():  # a second derivative has to see where everything comes from
+            factor = _EigenPolarFactor.apply(matrix, ctx.single)
+            assert isinstance(factor, Tensor)
+            return _polar_gradient(matrix, factor, gradient), None
+        largest = values.amax(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
+        images = gradient @ vectors
+        rotated = left.mH @ images
+        sums = values.unsqueeze(-1) + values.unsqueeze(-2)
+        inner = (rotated - rotated.mH) * _safe_reciprocal(sums, largest.unsqueeze(-1))
+        if matrix.shape[-2] == matrix.shape[-1]:
+            result = left @ inner
+        else:
+            inverse = _safe_reciprocal(values, largest).unsqueeze(-2)
+            result = left @ (inner - rotated * inverse) + images * inverse
+        # dA(A) = dA(A / s) / s, so the singular values stay in range for tiny and huge matrices.
+        return result @ vectors.mH / ctx.scale, None
+
+
+class _PolarFactor(torch.autograd.Function):
+    """Polar factor of a tall matrix by an iteration, whose backward pass differentiates the result alone."""
+
+    @staticmethod
     def forward(ctx: Any, matrix: Tensor, iteration: Iteration, iterations: int | None) -> Tensor:
-        if iteration in ("eigh", "single"):
-            eigen_polar = _eigh_polar if iteration == "eigh" else _single_polar
-            factor, *spectrum = eigen_polar(matrix / largest_magnitude(matrix))
-            ctx.save_for_backward(matrix, factor, *spectrum)
-            return factor
         if iteration == "minimax":
             factor = minimax_polar(matrix, iterations)
         elif iteration == "newton":
@@ -196,23 +234,23 @@ class _PolarFactor(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        matrix, factor, *spectrum = ctx.saved_tensors
-        (gradient,) = gradients
-        # dA(A) = dA(A / s) / s, so the eigenvalues below stay in range for tiny and huge matrices.
-        scale = largest_magnitude(matrix)
-        if spectrum and not torch.is_grad_enabled():
-            vectors, values = spectrum
-            largest = values.amax(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
-        else:  # a second derivative has to see where H comes from
-            product = factor.mH @ (matrix / scale)
-            values, vectors, largest = _spectrum((product + product.mH) / 2)
-        projected = factor.mH @ gradient
-        result = factor @ _solve_in_eigenbasis(values, vectors, largest, projected - projected.mH)
-        if matrix.shape[-2] > matrix.shape[-1]:
-            normal = (gradient - factor @ projected) @ vectors
-            inverse = _safe_reciprocal(values, largest).unsqueeze(-2)
-            result = result + (normal * inverse) @ vectors.mH
-        return result / scale, None, None
+        matrix, factor = ctx.saved_tensors
+        return _polar_gradient(matrix, factor, gradients[0]), None, None
+
+
+def _polar_gradient(matrix: Tensor, factor: Tensor, gradient: Tensor) -> Tensor:
+    """With H = U^H A and the gradient G: H Y + Y H = U^H G - G^H U and dA = U Y + (I - U U^H) G H^(-1)."""
+    # dA(A) = dA(A / s) / s, so the eigenvalues below stay in range for tiny and huge matrices.
+    scale = largest_magnitude(matrix)
+    product = factor.mH @ (matrix / scale)
+    values, vectors, largest = _spectrum((product + product.mH) / 2)
+    projected = factor.mH @ gradient
+    result = factor @ _solve_in_eigenbasis(values, vectors, largest, projected - projected.mH)
+    if matrix.shape[-2] > matrix.shape[-1]:
+        normal = (gradient - factor @ projected) @ vectors
+        inverse = _safe_reciprocal(values, largest).unsqueeze(-2)
+        result = result + (normal * inverse) @ vectors.mH
+    return result / scale
 
 
 def _iterated_polar(matrix: Tensor) -> Tensor:
@@ -258,6 +296,9 @@ def polar_factor(matrix: Tensor, *, iteration: Iteration | None = None, iteratio
         raise InvalidInputError(
             f"iteration={iteration!r} is for float32 and complex64, not {matrix.dtype}; use 'minimax'"
         )
-    if _is_wide(matrix):
-        return _PolarFactor.apply(matrix.mH, iteration, iterations).mH
-    return _PolarFactor.apply(matrix, iteration, iterations)
+    tall = matrix.mH if _is_wide(matrix) else matrix
+    if iteration in ("eigh", "single"):
+        factor = _EigenPolarFactor.apply(tall, iteration == "single")
+    else:
+        factor = _PolarFactor.apply(tall, iteration, iterations)
+    return factor.mH if tall is not matrix else factor  # pyright: ignore[reportReturnType, reportOptionalMemberAccess]
