@@ -140,82 +140,100 @@ _SMALLEST_IN_SINGLE = 3e-4
 """The same where the Gram matrix, with the squares of the values, is in float32."""
 
 
-_CUBIC_STEP_BELOW = 0.1
-"""In float32 columns of A V are orthogonal up to eps times the square of the condition number. Where the smallest
-singular value is below this share of the largest, that is more than 1e-5 and one cubic step is taken."""
+_SMALLEST_WITHOUT_STEP = {False: 0.1, True: 0.25}
+"""In float32 the factor is orthogonal up to about eps times the square of the condition number, or four times that where
+the roots of eigenvalues are taken for singular values (True, tall matrices). A cubic step follows where the smallest
+singular value is below this share of the largest: the error stays near 1e-6."""
 
-Spectrum = tuple[Tensor, Tensor, Tensor]
-"""P, V and s of A = P diag(s) V^H, the singular value decomposition without an order."""
+EigenFactor = tuple[Tensor, Tensor, Tensor]
+"""U, V and s of A = U V diag(s) V^H, of which A^H A = V diag(s^2) V^H."""
 
 
-def _wide_spectrum(matrix: Tensor) -> Spectrum:
-    """The decomposition of float32 matrices of magnitude about 1.
+def _is_tall(matrix: Tensor) -> bool:
+    """Whether products with the Gram matrix are cheap beside those with the matrix itself."""
+    return matrix.shape[-2] >= 2 * matrix.shape[-1]
 
-    With A^H A = V diag(s^2) V^H, computed in float64: squaring the condition number then costs no digit of float32.
-    The lengths s of the columns of A V are more accurate than the roots of the eigenvalues. P is A V times
-    1 / sqrt(s^2 + t^2), t the smallest value that counts, so that its norm is at most 1.
+
+def eigen_factor(matrix: Tensor, single: bool) -> EigenFactor:
+    """The polar factor of float32 matrices of magnitude about 1 with at least as many rows as columns.
+
+    In float64, squaring the condition number in A^H A costs no digit of float32; the lengths s of the columns of A V are
+    more accurate than the roots of the eigenvalues. U is A V times 1 / sqrt(s^2 + t^2), t the smallest value that counts,
+    so that its norm is at most 1. `single` does all of that in float32, at half the cost, where needed with a cubic
+    step; each matrix decides alone, so that the result does not depend on what it is stacked with.
     """
-    return _decomposed(matrix.to(_WIDE[matrix.dtype]), _SMALLEST_SINGULAR_VALUE)
-
-
-def _single_spectrum(matrix: Tensor) -> Spectrum:
-    """The same in float32, at half the cost; a cubic step makes columns orthogonal where rounding did not leave them so.
-
-    Each matrix decides alone, so that the result does not depend on what it is stacked with.
-    """
-    left, vectors, values = _decomposed(matrix, _SMALLEST_IN_SINGLE)
+    if not single:
+        factor, vectors, values = _factor_by_columns(matrix.to(_WIDE[matrix.dtype]), _SMALLEST_SINGULAR_VALUE)
+        return factor.to(matrix.dtype), vectors.to(matrix.dtype), values.to(matrix.real.dtype)
+    factor, vectors, values = (_factor_by_gram if _is_tall(matrix) else _factor_by_columns)(matrix, _SMALLEST_IN_SINGLE)
     if is_traced() or not may_keep_tensors() or matrix.is_meta:
-        return bjorck(left, 1), vectors, values
-    rough = values.amin(-1) < _CUBIC_STEP_BELOW * values.amax(-1)
+        return bjorck(factor, 1), vectors, values
+    rough = values.amin(-1) < _SMALLEST_WITHOUT_STEP[_is_tall(matrix)] * values.amax(-1)
     if bool(rough.any()):
-        left[rough] = bjorck(left[rough], 1)
-    return left, vectors, values
+        factor[rough] = bjorck(factor[rough], 1)
+    return factor, vectors, values
 
 
-def _decomposed(matrix: Tensor, smallest_share: float) -> Spectrum:
+def _factor_by_columns(matrix: Tensor, smallest_share: float) -> EigenFactor:
     _, vectors = eigenvectors(matrix.mH @ matrix)
-    left = matrix @ vectors
-    values = real_parts(left).square().sum((-3, -1)).sqrt()
+    columns = matrix @ vectors
+    values = real_parts(columns).square().sum((-3, -1)).sqrt()
+    columns *= _limited_inverse(values, smallest_share).unsqueeze(-2)
+    return columns @ vectors.mH, vectors, values
+
+
+def _factor_by_gram(matrix: Tensor, smallest_share: float) -> EigenFactor:
+    squares, vectors = eigenvectors(matrix.mH @ matrix)
+    values = squares.clamp(min=0).sqrt()
+    inverse_root = (vectors * _limited_inverse(values, smallest_share).unsqueeze(-2)) @ vectors.mH
+    return matrix @ inverse_root, vectors, values
+
+
+def _limited_inverse(values: Tensor, smallest_share: float) -> Tensor:
     smallest = smallest_share * values.amax(-1, keepdim=True)
-    left *= torch.rsqrt(values.square() + smallest.square() + torch.finfo(values.dtype).tiny).unsqueeze(-2)
-    return left, vectors, values
+    return torch.rsqrt(values.square() + smallest.square() + torch.finfo(values.dtype).tiny)
+
+
+def eigen_gradient(spectrum: EigenFactor, gradient: Tensor) -> Tensor:
+    """dA for the gradient G of U. With R = V^H U^H G V: dA = U V (Y - R / s) V^H + G V / s V^H.
+
+    Y_ij = (R - R^H)_ij / (s_i + s_j). The terms in 1 / s, those of the complement of U, vanish where A is square.
+    """
+    factor, vectors, values = spectrum
+    largest = values.amax(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
+    reciprocals = _safe_reciprocal(values.unsqueeze(-1) + values.unsqueeze(-2), largest.unsqueeze(-1))
+    if _is_tall(factor):  # as many products as possible with the small matrices
+        rotated = vectors.mH @ (factor.mH @ gradient) @ vectors
+        inverse = _safe_reciprocal(values, largest).unsqueeze(-2)
+        inner = vectors @ ((rotated - rotated.mH) * reciprocals - rotated * inverse) @ vectors.mH
+        return factor @ inner + gradient @ ((vectors * inverse) @ vectors.mH)
+    left, images = factor @ vectors, gradient @ vectors
+    rotated = left.mH @ images
+    inner = (rotated - rotated.mH) * reciprocals
+    if factor.shape[-2] == factor.shape[-1]:
+        return left @ inner @ vectors.mH
+    inverse = _safe_reciprocal(values, largest).unsqueeze(-2)
+    return (left @ (inner - rotated * inverse) + images * inverse) @ vectors.mH
 
 
 class _EigenPolarFactor(torch.autograd.Function):
-    """Polar factor U = P V^H of a tall float32 matrix A = P diag(s) V^H.
-
-    With the gradient G and R = P^H G V: dA = (P (Y - R / s) + G V / s) V^H with Y_ij = (R - R^H)_ij / (s_i + s_j), four
-    products; without the terms in 1 / s, which are those of the complement of P, where A is square.
-    """
+    """Polar factor of a tall float32 matrix by the eigenvectors of its Gram matrix, which the gradient needs too."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, single: bool) -> Tensor:
         scale = largest_magnitude(matrix)
-        left, vectors, values = (_single_spectrum if single else _wide_spectrum)(matrix / scale)
-        factor = (left @ vectors.mH).to(matrix.dtype)
-        ctx.save_for_backward(matrix, left.to(matrix.dtype), vectors.to(matrix.dtype), values.to(matrix.real.dtype))
-        ctx.scale, ctx.single = scale, single
+        factor, vectors, values = eigen_factor(matrix / scale, single)
+        ctx.save_for_backward(matrix, factor, vectors, values, scale)
+        ctx.single = single
         return factor
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (matrix, left, vectors, values), (gradient,) = ctx.saved_tensors, gradients
+        (matrix, factor, vectors, values, scale), (gradient,) = ctx.saved_tensors, gradients
         if torch.is_grad_enabled():  # a second derivative has to see where everything comes from
-            factor = _EigenPolarFactor.apply(matrix, ctx.single)
-            assert isinstance(factor, Tensor)
             return _polar_gradient(matrix, factor, gradient), None
-        largest = values.amax(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
-        images = gradient @ vectors
-        rotated = left.mH @ images
-        sums = values.unsqueeze(-1) + values.unsqueeze(-2)
-        inner = (rotated - rotated.mH) * _safe_reciprocal(sums, largest.unsqueeze(-1))
-        if matrix.shape[-2] == matrix.shape[-1]:
-            result = left @ inner
-        else:
-            inverse = _safe_reciprocal(values, largest).unsqueeze(-2)
-            result = left @ (inner - rotated * inverse) + images * inverse
         # dA(A) = dA(A / s) / s, so the singular values stay in range for tiny and huge matrices.
-        return result @ vectors.mH / ctx.scale, None
+        return eigen_gradient((factor, vectors, values), gradient) / scale, None
 
 
 class _PolarFactor(torch.autograd.Function):
