@@ -20,7 +20,7 @@ from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.transformed import Matrix
 from onelip.linalg.fourier import Size
-from onelip.linalg.orthogonal import cayley
+from onelip.linalg.orthogonal import CayleyTransforms, cayley
 from onelip.linalg.spectral import frobenius_norm
 
 
@@ -75,6 +75,10 @@ class CayleyConv2d(_ScaledWeight, FrequencyConv2d):
     def constrain(self, matrices: Tensor) -> Tensor:
         """Cayley transforms."""
         return cayley(matrices)
+
+    def packed_function(self, kernel: Tensor) -> CayleyTransforms | None:
+        """Cayley transforms, but for wide matrices."""
+        return CayleyTransforms() if self.training and self.core_out >= self.core_in else None
 
 
 class CayleyLinear(_ScaledWeight, MatrixLinear):

@@ -19,6 +19,7 @@ from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.transformed import Kernel, Transformed, frequencies
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size, half_width, has_one_matrix, pack, real_frequencies, torus_blocks
+from onelip.linalg.packed_functions import MatrixFunction, packed_values
 
 WHOLE_SHARE, FREQUENCY_SHARE = 0.7, 0.4
 """A convolution acts on frequencies if that takes less than this share of the operations: measured on CPUs. The first
@@ -87,6 +88,10 @@ class FrequencyConv2d(LipschitzConv2d):
     def constrain(self, matrices: Tensor) -> Tensor:
         """Real or complex matrices (..., out, in) to matrices of norm at most 1."""
 
+    def packed_function(self, kernel: Tensor) -> MatrixFunction | None:
+        """`constrain` in training, as a function that keeps little, if there is one for this kernel."""
+        return None
+
     def unconstrained_kernel(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The kernel whose frequency matrices are constrained."""
         return tensors["weight"]
@@ -104,6 +109,9 @@ class FrequencyConv2d(LipschitzConv2d):
         torus = torus_size(size, self.core_kernel, self.padding_mode)
         if trains_by_fft(self.training, kernel.device):
             return FourierProduct(parts_of(self.constrain(half_spectrum(kernel, torus))), torus, size)
+        function = self.packed_function(kernel)
+        if function is not None:
+            return frequencies(packed_values(function, kernel, torus)[0], torus, size)
         return frequencies(pack(tuple(map(self.constrain, torus_blocks(kernel, torus)))), torus, size)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:

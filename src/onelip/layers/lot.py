@@ -18,7 +18,7 @@ from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.transformed import Matrix
 from onelip.linalg.fourier import Size
-from onelip.linalg.polar import training_polar_factor
+from onelip.linalg.polar import PolarFactors, training_polar_factor, trains_in_single
 
 
 class LOTConv2d(FrequencyConv2d):
@@ -34,6 +34,10 @@ class LOTConv2d(FrequencyConv2d):
     def constrain(self, matrices: Tensor) -> Tensor:
         """Polar factors."""
         return training_polar_factor(matrices, self.training)
+
+    def packed_function(self, kernel: Tensor) -> PolarFactors | None:
+        """Polar factors by eigenvectors in float32."""
+        return PolarFactors() if trains_in_single(kernel, self.training) else None
 
 
 class LOTLinear(MatrixLinear):

@@ -48,7 +48,8 @@ from onelip.linalg.fourier import (
 )
 from onelip.linalg.layer_bound import LayerBound, compose, through_hidden
 from onelip.linalg.linear_bounds import blocks_norm_bound, dft_norm_bound, matrix_bound, spectral_bound
-from onelip.linalg.orthogonal import cayley
+from onelip.linalg.orthogonal import cayley, cayley_gradient
+from onelip.linalg.packed_functions import Matrices, MatrixFunction, packed_values
 from onelip.linalg.proven import SAFETY, norm_bound
 from onelip.linalg.tensor_modes import is_traced
 
@@ -68,6 +69,27 @@ def halves(weight: Tensor, outputs: int, psi: Tensor | None = None) -> tuple[Ten
         return outer, inner
     psi = psi.reshape(*psi.shape[:-1], *[1] * (weight.dim() - psi.dim()), outputs)
     return outer * psi.exp(), inner * (-psi).exp().mT
+
+
+class SandwichHalves(MatrixFunction):
+    """`halves` without psi, both read from what the layers keep."""
+
+    def __init__(self, outputs: int) -> None:
+        self.outputs = outputs
+
+    def plain(self, matrix: Tensor) -> Matrices:
+        """Both halves."""
+        return halves(matrix, self.outputs)
+
+    def values(self, matrix: Tensor) -> tuple[Matrices, Matrices]:
+        """Both halves."""
+        return self.plain(matrix), ()
+
+    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
+        """That of the isometry that the halves are parts of."""
+        isometry = torch.cat([values[0], values[1].mH], dim=-2) / math.sqrt(2)
+        gradient = torch.cat([gradients[0], gradients[1].mH], dim=-2) * math.sqrt(2)
+        return cayley_gradient(matrix, isometry, gradient)
 
 
 class _Sandwich(ParametrisedLayer):
@@ -221,8 +243,13 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         if trains_by_fft(self.training, tensors["weight"].device):
             outer, inner = halves(half_spectrum(tensors["weight"], torus), self.core_out, tensors.get("psi"))
             return SandwichFFT(parts_of(outer), parts_of(inner), torus, size)
-        blocks = [halves(block, self.core_out, tensors.get("psi")) for block in torus_blocks(tensors["weight"], torus)]
-        outer, inner = (pack(tuple(half)) for half in zip(*blocks, strict=True))
+        if self.training and "psi" not in tensors:
+            outer, inner = packed_values(SandwichHalves(self.core_out), tensors["weight"], torus)
+        else:
+            blocks = [
+                halves(block, self.core_out, tensors.get("psi")) for block in torus_blocks(tensors["weight"], torus)
+            ]
+            outer, inner = (pack(tuple(half)) for half in zip(*blocks, strict=True))
         parts = frequencies(outer, torus, size)
         return SandwichFrequencies(outer, inner, parts.dft_rows, parts.dft_columns, size)
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from onelip.errors import InvalidInputError
 from onelip.linalg.constants import identity, keep_constant
 from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.packed_functions import Matrices, MatrixFunction
 from onelip.linalg.spectral import frobenius_norm, one_batch, real_parts, scale_below_one
 from onelip.linalg.verified import cholesky, solve
 
@@ -76,18 +77,39 @@ class _Cayley(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (matrix, isometry), gradient = ctx.saved_tensors, gradients[0]
-        columns = matrix.shape[-1]
-        _, lower = _limited_blocks(matrix)
-        inverse = (isometry[..., :columns, :] + identity(columns, matrix)) / 2
-        above, below = gradient[..., :columns, :], gradient[..., columns:, :]
-        to_a = -2 * (inverse.mH @ (above - lower.mH @ below) @ inverse.mH)
-        limit = _cayley_limit(matrix)
-        to_upper = _limit_gradient(matrix[..., :columns, :], to_a - to_a.mH, limit)
-        if lower.shape[-2] == 0:
-            return to_upper
-        to_lower = lower @ (to_a + to_a.mH) - 2 * (below @ inverse.mH)
-        return torch.cat([to_upper, _limit_gradient(matrix[..., columns:, :], to_lower, math.sqrt(limit))], dim=-2)
+        matrix, isometry = ctx.saved_tensors
+        return cayley_gradient(matrix, isometry, gradients[0])
+
+
+def cayley_gradient(matrix: Tensor, isometry: Tensor, gradient: Tensor) -> Tensor:
+    """That of a W with at least as many rows as columns, given Q and its gradient."""
+    columns = matrix.shape[-1]
+    _, lower = _limited_blocks(matrix)
+    inverse = (isometry[..., :columns, :] + identity(columns, matrix)) / 2
+    above, below = gradient[..., :columns, :], gradient[..., columns:, :]
+    to_a = -2 * (inverse.mH @ (above - lower.mH @ below) @ inverse.mH)
+    limit = _cayley_limit(matrix)
+    to_upper = _limit_gradient(matrix[..., :columns, :], to_a - to_a.mH, limit)
+    if lower.shape[-2] == 0:
+        return to_upper
+    to_lower = lower @ (to_a + to_a.mH) - 2 * (below @ inverse.mH)
+    return torch.cat([to_upper, _limit_gradient(matrix[..., columns:, :], to_lower, math.sqrt(limit))], dim=-2)
+
+
+class CayleyTransforms(MatrixFunction):
+    """Cayley transforms of matrices with at least as many rows as columns."""
+
+    def plain(self, matrix: Tensor) -> Matrices:
+        """`cayley`."""
+        return (cayley(matrix),)
+
+    def values(self, matrix: Tensor) -> tuple[Matrices, Matrices]:
+        """Q, from which the gradient reads the inverse."""
+        return self.plain(matrix), ()
+
+    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
+        """`cayley_gradient`."""
+        return cayley_gradient(matrix, values[0], gradients[0])
 
 
 def _cayley_limit(matrix: Tensor) -> float:
@@ -194,6 +216,55 @@ def _taylor_of_degree_8(matrix: Tensor) -> Tensor:
     result = torch.baddbmm(low, left, right, alpha=_X7)
     result.diagonal(dim1=-2, dim2=-1).add_(1)
     return result.reshape(matrix.shape)
+
+
+class SkewExponentials(MatrixFunction):
+    """The first rows and columns of exponentials of skew-Hermitian matrices, as training takes them in float32.
+
+    Nothing is kept: two of the three products are taken again.
+    """
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self.rows, self.columns = rows, columns
+
+    def plain(self, matrix: Tensor) -> Matrices:
+        """The polynomial of degree 8, cut to shape."""
+        return (_taylor_of_degree_8(matrix)[..., : self.rows, : self.columns],)
+
+    def values(self, matrix: Tensor) -> tuple[Matrices, Matrices]:
+        """The same."""
+        return self.plain(matrix), ()
+
+    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
+        """`_taylor_gradient` of the whole matrix."""
+        (g,), side = gradients, matrix.shape[-1]
+        if (self.rows, self.columns) != (side, side):
+            g = F.pad(g, (0, side - self.columns, 0, side - self.rows))
+        return _taylor_gradient(one_batch(matrix), one_batch(g)).reshape(matrix.shape)
+
+
+def _taylor_gradient(a: Tensor, g: Tensor) -> Tensor:
+    """The skew-Hermitian part of the gradient of `_taylor_of_degree_8`, which is all that a skew-Hermitian A needs.
+
+    The last step is that of A^2, dA = S A^H + A^H S for its gradient S: of that, the Hermitian part H of S has the
+    skew part A^H H + H A^H = A^H H - (A^H H)^H, one product in place of two.
+    """
+    square = torch.bmm(a, a)
+    mixed = torch.add(square, a, alpha=_X1 / _X2)
+    fourth = torch.baddbmm(square, square, mixed, beta=0, alpha=_X2)
+    right = torch.add(fourth, square, alpha=_X6 / _X7).add_(a, alpha=_X5 / _X7)
+    left = fourth.add_(square, alpha=_X3)
+    to_left = torch.bmm(g, right.mH).mul_(_X7)
+    to_right = torch.bmm(left.mH, g).mul_(_X7)
+    to_fourth = torch.add(to_left, to_right).add_(g, alpha=_X4)
+    to_a = torch.add(g, to_right, alpha=_X5 / _X7)
+    to_square = to_left.mul_(_X3).add_(to_right, alpha=_X6 / _X7).add_(g, alpha=_Y2 + _X4 * _X3)
+    to_square = to_square.add_(torch.bmm(to_fourth, mixed.mH), alpha=_X2)
+    to_mixed = torch.bmm(square.mH, to_fourth).mul_(_X2)
+    to_square += to_mixed
+    to_a.add_(to_mixed, alpha=_X1 / _X2)
+    to_a.add_(torch.bmm(a.mH, to_square + to_square.mH))
+    return (to_a - to_a.mH) / 2
 
 
 def skew_exponential_rows(rows: Tensor, degree: int | None = None) -> Tensor:

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from onelip.errors import InvalidInputError
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.minimax import Quintic, quintic_schedule
+from onelip.linalg.packed_functions import Matrices, MatrixFunction
 from onelip.linalg.spectral import gram_norm_bound, largest_magnitude, one_batch, real_parts, scale_below_one
 from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
 from onelip.linalg.verified import eigenvectors
@@ -141,9 +142,9 @@ _SMALLEST_IN_SINGLE = 3e-4
 
 
 _SMALLEST_WITHOUT_STEP = {False: 0.1, True: 0.25}
-"""In float32 the factor is orthogonal up to about eps times the square of the condition number, or four times that where
-the roots of eigenvalues are taken for singular values (True, tall matrices). A cubic step follows where the smallest
-singular value is below this share of the largest: the error stays near 1e-6."""
+"""In float32 the factor is orthogonal up to about eps times the square of the condition number, more where the roots of
+eigenvalues are taken for singular values (True, tall matrices). A cubic step follows where the smallest singular value
+is below this share of the largest: the error stays near 1e-6."""
 
 EigenFactor = tuple[Tensor, Tensor, Tensor]
 """U, V and s of A = U V diag(s) V^H, of which A^H A = V diag(s^2) V^H."""
@@ -157,10 +158,10 @@ def _is_tall(matrix: Tensor) -> bool:
 def eigen_factor(matrix: Tensor, single: bool) -> EigenFactor:
     """The polar factor of float32 matrices of magnitude about 1 with at least as many rows as columns.
 
-    In float64, squaring the condition number in A^H A costs no digit of float32; the lengths s of the columns of A V are
-    more accurate than the roots of the eigenvalues. U is A V times 1 / sqrt(s^2 + t^2), t the smallest value that counts,
-    so that its norm is at most 1. `single` does all of that in float32, at half the cost, where needed with a cubic
-    step; each matrix decides alone, so that the result does not depend on what it is stacked with.
+    In float64, squaring the condition number in A^H A costs no digit of float32; the lengths s of the columns of A V
+    are more accurate than the roots of the eigenvalues. U is A V diag(s^4 + t^4)^(-1/4) V^H, t the smallest value that
+    counts, so that its norm is at most 1. `single` does all of that in float32, at half the cost, where needed with a
+    cubic step; each matrix decides alone, so that the result does not depend on what it is stacked with.
     """
     if not single:
         factor, vectors, values = _factor_by_columns(matrix.to(_WIDE[matrix.dtype]), _SMALLEST_SINGULAR_VALUE)
@@ -190,8 +191,10 @@ def _factor_by_gram(matrix: Tensor, smallest_share: float) -> EigenFactor:
 
 
 def _limited_inverse(values: Tensor, smallest_share: float) -> Tensor:
-    smallest = smallest_share * values.amax(-1, keepdim=True)
-    return torch.rsqrt(values.square() + smallest.square() + torch.finfo(values.dtype).tiny)
+    """(s^4 + t^4)^(-1/4), t the given share of the largest s: 1 / s far above it, at most 1 / t below."""
+    squares = values.square()
+    smallest = smallest_share**2 * squares.amax(-1, keepdim=True)
+    return torch.rsqrt(torch.hypot(squares, smallest) + torch.finfo(values.dtype).tiny)
 
 
 def eigen_gradient(spectrum: EigenFactor, gradient: Tensor) -> Tensor:
@@ -271,6 +274,30 @@ def _polar_gradient(matrix: Tensor, factor: Tensor, gradient: Tensor) -> Tensor:
     return result / scale
 
 
+class PolarFactors(MatrixFunction):
+    """Polar factors in training on CPUs, by eigenvectors in float32."""
+
+    def plain(self, matrix: Tensor) -> Matrices:
+        """`training_polar_factor`."""
+        return (training_polar_factor(matrix, True),)
+
+    def values(self, matrix: Tensor) -> tuple[Matrices, Matrices]:
+        """The factor; V, s and the scale of the matrix."""
+        scale = largest_magnitude(matrix)
+        factor, vectors, values = eigen_factor(_tall(matrix) / scale, single=True)
+        return (factor.mH if _is_wide(matrix) else factor,), (vectors, values, scale)
+
+    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
+        """`eigen_gradient`."""
+        vectors, singular, scale = kept
+        tall = eigen_gradient((_tall(values[0]), vectors, singular), _tall(gradients[0])) / scale
+        return tall.mH if _is_wide(matrix) else tall
+
+
+def _tall(matrix: Tensor) -> Tensor:
+    return matrix.mH if _is_wide(matrix) else matrix
+
+
 def _iterated_polar(matrix: Tensor) -> Tensor:
     """`minimax_polar`, whose steps are taken again in the backward pass rather than kept."""
     steps = _ACCELERATOR_SCHEDULE if torch.finfo(matrix.dtype).bits == 32 else None
@@ -281,10 +308,14 @@ def _iterated_polar(matrix: Tensor) -> Tensor:
     return factor
 
 
+def trains_in_single(tensor: Tensor, training: bool) -> bool:
+    """Whether polar factors are those of training on CPUs, by eigenvectors in float32."""
+    return training and tensor.dtype in _WIDE and suits_cpu(tensor.device)
+
+
 def training_polar_factor(matrix: Tensor, training: bool) -> Tensor:
     """`polar_factor`, in training from eigenvectors in float32 on CPUs."""
-    single = training and matrix.dtype in _WIDE and suits_cpu(matrix.device)
-    return polar_factor(matrix, iteration="single" if single else None)
+    return polar_factor(matrix, iteration="single" if trains_in_single(matrix, training) else None)
 
 
 def polar_factor(matrix: Tensor, *, iteration: Iteration | None = None, iterations: int | None = None) -> Tensor:
