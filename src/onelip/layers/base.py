@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -59,7 +59,7 @@ class LipschitzLayer(BoundedModule):
         super().__init__()
         self._cache: dict[Size | None, Transformed] = {}
         self._cached_for: Snapshot | None = None
-        self._handed_over: tuple[Size | None, Transformed] | None = None
+        self._handed_over: tuple[Size | None, Callable[[], Transformed | None]] | None = None
         self.last_core_size: tuple[Size | None] | None = None
         """What the last pass in training was transformed for, None before the first one."""
         self._bias_version: int | None = None
@@ -133,9 +133,9 @@ class LipschitzLayer(BoundedModule):
     def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Transformed]) -> None:
         """Keep what the transformations of layers like this one leave behind for the next step of training."""
 
-    def hand_over(self, size: Size | None, transformed: Transformed) -> None:
-        """Use these transformed parameters in the next forward pass in training (see `onelip.layers.stacking`)."""
-        self._handed_over = size, transformed
+    def hand_over(self, size: Size | None, transformation: Callable[[], Transformed | None]) -> None:
+        """Use this in place of `transform` in the next forward pass in training (see `onelip.layers.stacking`)."""
+        self._handed_over = size, transformation
 
     @property
     def has_unused_transformation(self) -> bool:
@@ -156,8 +156,8 @@ class LipschitzLayer(BoundedModule):
             if not torch.compiler.is_compiling():
                 self.last_core_size = (key,)
             handed_over, self._handed_over = self._handed_over, None
-            if handed_over is not None and handed_over[0] == key:
-                return handed_over[1]
+            if handed_over is not None and handed_over[0] == key and (operator := handed_over[1]()) is not None:
+                return operator
             transformed = self.transform(input_size)
             self.keep_states([self], [transformed])
             return transformed

@@ -89,7 +89,7 @@ class FrequencyConv2d(LipschitzConv2d):
         """Real or complex matrices (..., out, in) to matrices of norm at most 1."""
 
     def packed_function(self, kernel: Tensor) -> MatrixFunction | None:
-        """`constrain` in training, as a function that keeps little, if there is one for this kernel."""
+        """`constrain` in training on CPUs, as a function that keeps little, if there is one for this kernel."""
         return None
 
     def unconstrained_kernel(self, tensors: Mapping[str, Tensor]) -> Tensor:
@@ -104,12 +104,16 @@ class FrequencyConv2d(LipschitzConv2d):
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """The matrices at the frequencies of the torus that belongs to this image size."""
         kernel = self.unconstrained_kernel(tensors)
+        function = self.packed_function(kernel) if suits_cpu(kernel.device) else None
         if size is None:
-            return Kernel(self.constrain(kernel[..., 0, 0])[..., None, None], self.padding_mode)
+            if function is None:
+                matrix = self.constrain(kernel[..., 0, 0])
+            else:  # the one frequency of one pixel
+                matrix = packed_values(function, kernel, (1, 1))[0].squeeze(-3).mT
+            return Kernel(matrix[..., None, None], self.padding_mode)
         torus = torus_size(size, self.core_kernel, self.padding_mode)
         if trains_by_fft(self.training, kernel.device):
             return FourierProduct(parts_of(self.constrain(half_spectrum(kernel, torus))), torus, size)
-        function = self.packed_function(kernel)
         if function is not None:
             return frequencies(packed_values(function, kernel, torus)[0], torus, size)
         return frequencies(pack(tuple(map(self.constrain, torus_blocks(kernel, torus)))), torus, size)

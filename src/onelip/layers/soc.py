@@ -29,7 +29,6 @@ from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, start_bias_u
 from onelip.layers.shapes import LayerOptions
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.transformed import Matrix, Transformed
-from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.exponential_series import series_norm_bound, series_rounding
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound, compose, linear_bound
@@ -190,9 +189,7 @@ class SOCConv2d(FrequencyConv2d):
 
     def packed_function(self, kernel: Tensor) -> SkewExponentials | None:
         """Exponentials of `TRAINING_DEGREE`."""
-        if training_degree(kernel, self.training) is None or not suits_cpu(kernel.device):
-            return None
-        return SkewExponentials(self.core_out, self.core_in)
+        return SkewExponentials(self.core_out, self.core_in) if training_degree(kernel, self.training) else None
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """The exponential at every frequency, or the normalised skew kernel alone for the series."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,19 +53,42 @@ def stacked_by_core_size(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -
     families: dict[Any, list[Group]] = defaultdict(list)
     for (size, likeness), group in together.items():
         families[size, _family(group[0]) or likeness].append(group)
-    transformed_layers: Group = []
+    waiting: Group = []
     try:
         for (size, _), groups in families.items():
             if len(groups) == len(groups[0]) == 1:
                 continue
-            transformed = _transform_groups(groups, size)
-            for layer, operator in zip((layer for group in groups for layer in group), transformed, strict=True):
-                layer.hand_over(size, operator)
-                transformed_layers.append(layer)
+            batch = _Batch(groups, size)
+            for layer in batch.layers:
+                layer.hand_over(size, partial(batch.operator_of, layer))
+                waiting.append(layer)
         yield
     finally:
-        for layer in transformed_layers:
+        for layer in waiting:
             layer.take_back()
+
+
+class _Batch:
+    """Layers that are transformed as one when the first of them is applied.
+
+    Not earlier, because the backward pass then reaches their transformation right after them: the gradients of all
+    transformed parameters of a network never exist at once.
+    """
+
+    def __init__(self, groups: list[Group], size: Size | None) -> None:
+        self.groups, self.size, self.with_gradients = groups, size, torch.is_grad_enabled()
+        self.layers = [layer for group in groups for layer in group]
+        self.operators: dict[LipschitzLayer, Transformed] | None = None
+
+    def operator_of(self, layer: LipschitzLayer) -> Transformed | None:
+        """The transformed parameters of one of the layers; None where parameters of others are on other machines."""
+        if self.operators is None:
+            if any(hasattr(parameter, "placements") for each in self.layers for parameter in each.parameters()):
+                return None  # a DTensor, by what it has: importing its class takes seconds
+            with torch.set_grad_enabled(self.with_gradients):  # the first layer may be applied without, others with
+                operators = _transform_groups(self.groups, self.size)
+            self.operators = dict(zip(self.layers, operators, strict=True))
+        return self.operators.pop(layer)
 
 
 _OPTION_TYPES = (bool, int, float, str, tuple)

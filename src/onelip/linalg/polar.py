@@ -210,13 +210,14 @@ def eigen_gradient(spectrum: EigenFactor, gradient: Tensor) -> Tensor:
         inverse = _safe_reciprocal(values, largest).unsqueeze(-2)
         inner = vectors @ ((rotated - rotated.mH) * reciprocals - rotated * inverse) @ vectors.mH
         return factor @ inner + gradient @ ((vectors * inverse) @ vectors.mH)
-    left, images = factor @ vectors, gradient @ vectors
-    rotated = left.mH @ images
-    inner = (rotated - rotated.mH) * reciprocals
+    left = factor @ vectors
     if factor.shape[-2] == factor.shape[-1]:
-        return left @ inner @ vectors.mH
-    inverse = _safe_reciprocal(values, largest).unsqueeze(-2)
-    return (left @ (inner - rotated * inverse) + images * inverse) @ vectors.mH
+        rotated = left.mH @ (gradient @ vectors)
+        return left @ ((rotated - rotated.mH) * reciprocals) @ vectors.mH
+    images = gradient @ vectors
+    rotated, inverse = left.mH @ images, _safe_reciprocal(values, largest).unsqueeze(-2)
+    inner = (rotated - rotated.mH) * reciprocals - rotated * inverse
+    return (left @ inner + images * inverse) @ vectors.mH
 
 
 class _EigenPolarFactor(torch.autograd.Function):
