@@ -23,6 +23,7 @@ from onelip.errors import InvalidInputError, OnelipError
 from onelip.export import export_onnx, export_torch
 from onelip.fusing import fuse
 from onelip.layers import create_conv, create_linear, get_method, list_methods
+from onelip.linalg.training_precision import exact_transforms
 from onelip.losses import MultiMargin, OffsetCrossEntropy
 from onelip.models import ConvNet, accelerate, create
 from onelip.version import __version__
@@ -44,6 +45,7 @@ __all__ = [
     "create",
     "create_conv",
     "create_linear",
+    "exact_transforms",
     "explain",
     "export_onnx",
     "export_torch",

@@ -23,6 +23,7 @@ from onelip.layers.transformed import Transformed
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
 from onelip.linalg.tensor_modes import may_keep_tensors, ordinary_tensors
+from onelip.linalg.training_precision import may_approximate
 
 _SIZES_KEPT = 4
 """Input sizes for which a size-dependent layer keeps its transformed parameters at once."""
@@ -123,7 +124,8 @@ class LipschitzLayer(BoundedModule):
         """`transform` of the tensors given in place of the layer's own, all of which may have a leading dimension."""
         reference = next(iter(tensors.values()))
         with _no_autocast(reference.device):
-            double = not self.training and (self.evaluates_in_float64 or not suits_cpu(reference.device))
+            exact = not may_approximate(self.training)
+            double = exact and (self.evaluates_in_float64 or not suits_cpu(reference.device))
             wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
             transformed = self.transform_tensors(wide, size)
             transformed = self.choose_form(transformed, size) if cheapest_form else transformed

@@ -216,6 +216,7 @@ METHOD = MethodInfo(
     conv=BCOPConv2d,
     linear_layer=BCOPLinear,
     learning_rate=0.007,
+    training_approximation="polar factors from eigenvectors of float32 Gram matrices",
     setting=PublishedSetting(
         padding_mode="circular",
         start="random orthogonal matrices times c^(-1/2); biases uniform in +-c^(-1/2); last layer orthogonal",

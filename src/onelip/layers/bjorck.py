@@ -64,6 +64,7 @@ METHOD = MethodInfo(
     conv=BjorckConv2d,
     linear_layer=BjorckLinear,
     learning_rate=0.02,
+    training_approximation="polar factors from eigenvectors of float32 Gram matrices",
     published=Complexity(
         input_operations="CONV",
         input_macs="b*s**2*c**2*k**2",

@@ -58,7 +58,10 @@ class MethodInfo:
     `guarantee` is "orthogonal" where a square layer with circular padding is an isometry in its linear part,
     "bounded" where only the norm is at most 1, "none" for the unconstrained baseline. `linear` says whether
     the layer is a linear map plus a bias. `train_eval_difference` is empty where training and evaluation
-    compute the same function, else it says how they differ. `learning_rate` is that of SGD over hours,
+    compute the same function, else it says how they differ. `training_approximation` says what training on CPUs takes
+    less exactly in float32 (`onelip.exact_transforms` turns that off), and `training_error` is the largest change that
+    this and the rounding of float32 make in the output of a layer, relative to its input, for weights that, as
+    matrices of outputs and all else, have condition numbers up to 30. `learning_rate` is that of SGD over hours,
     `short_learning_rate` that of Adam over minutes (docs/training.md). `published` are the costs of the method as
     published, `ours` those of this implementation where it computes differently. `setting` is what the comparison
     paper's code does, None for a method that it does not have.
@@ -78,4 +81,6 @@ class MethodInfo:
     ours: Complexity | None = None
     setting: PublishedSetting | None = None
     train_eval_difference: str = ""
+    training_approximation: str = ""
+    training_error: float = 1e-5
     short_learning_rate: float = 0.002

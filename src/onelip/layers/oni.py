@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from onelip.layers.info import Complexity, MethodInfo
@@ -17,13 +16,13 @@ from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
-from onelip.linalg.polar import polar_factor, training_polar_factor
+from onelip.linalg.polar import polar_factor, training_polar_factor, trains_in_single
 from onelip.linalg.rescaling import rescaled_isometry
 
 
 def newton_polar_factor(matrix: Tensor, training: bool) -> Tensor:
     """The polar factor by Newton's iteration; in float32 training, and on other devices, by what is fastest there."""
-    if (training and matrix.dtype == torch.float32) or not suits_cpu(matrix.device):
+    if trains_in_single(matrix, training) or not suits_cpu(matrix.device):
         return training_polar_factor(matrix, training)
     return polar_factor(matrix, iteration="newton")
 
@@ -67,6 +66,7 @@ METHOD = MethodInfo(
     conv=ONIConv2d,
     linear_layer=ONILinear,
     learning_rate=0.02,
+    training_approximation="polar factors from eigenvectors of float32 Gram matrices",
     published=Complexity(
         input_operations="CONV",
         input_macs="b*s**2*c**2*k**2",

@@ -40,6 +40,7 @@ from onelip.linalg.proven_convolution import (
     same_convolution_of,
 )
 from onelip.linalg.spectral import gram_norm_bound
+from onelip.linalg.training_precision import may_approximate
 
 GRAM_ITERATIONS = 4
 
@@ -53,7 +54,7 @@ LARGEST_ANGLE = {0: 2.8, 3: 1.6}
 
 def training_degree(matrix: Tensor, training: bool) -> int | None:
     """`TRAINING_DEGREE` in float32, else what is exact to rounding."""
-    return TRAINING_DEGREE if training and torch.finfo(matrix.dtype).bits == 32 else None
+    return TRAINING_DEGREE if may_approximate(training) and torch.finfo(matrix.dtype).bits == 32 else None
 
 
 def normalised(tensor: Tensor, bound: Tensor) -> Tensor:
@@ -252,9 +253,8 @@ METHOD = MethodInfo(
     conv=SOCConv2d,
     linear_layer=SOCLinear,
     learning_rate=0.05,
-    train_eval_difference="training takes the exponential by its Taylor polynomial of degree 8, off by at most 3e-6 "
-    "for the angle 1, evaluation to rounding; with algorithm='series' training adds train_terms=4 terms of the series, "
-    "evaluation 12",
+    train_eval_difference="with algorithm='series' training adds train_terms=4 terms of the series, evaluation 12",
+    training_approximation="the exponential by its Taylor polynomial of degree 8, off by at most 3e-6 for the angle 1",
     setting=PublishedSetting(
         padding_mode="zeros",
         start="normal of deviation c^(-1/2); biases uniform in +-c^(-1/2)",

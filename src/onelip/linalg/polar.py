@@ -19,6 +19,7 @@ from onelip.linalg.minimax import Quintic, quintic_schedule
 from onelip.linalg.packed_functions import Matrices, MatrixFunction
 from onelip.linalg.spectral import gram_norm_bound, largest_magnitude, one_batch, real_parts, scale_below_one
 from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
+from onelip.linalg.training_precision import may_approximate
 from onelip.linalg.verified import eigenvectors
 
 Iteration = Literal["eigh", "single", "minimax", "newton", "bjorck"]
@@ -311,7 +312,7 @@ def _iterated_polar(matrix: Tensor) -> Tensor:
 
 def trains_in_single(tensor: Tensor, training: bool) -> bool:
     """Whether polar factors are those of training on CPUs, by eigenvectors in float32."""
-    return training and tensor.dtype in _WIDE and suits_cpu(tensor.device)
+    return may_approximate(training) and tensor.dtype in _WIDE and suits_cpu(tensor.device)
 
 
 def training_polar_factor(matrix: Tensor, training: bool) -> Tensor:

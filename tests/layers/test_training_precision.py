@@ -1,0 +1,80 @@
+"""What training approximates is declared, as small as declared, and can be turned off."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import onelip
+from onelip.layers import MethodInfo, list_methods
+from onelip.layers.base import LipschitzLayer
+
+METHODS = [pytest.param(method, id=method.key) for method in list_methods()]
+CONDITION = 30
+
+
+def _conditioned(shape: tuple[int, ...]) -> Tensor:
+    """Singular values from 1 down to 1 / CONDITION, of the matrix of the first dimension and all others."""
+    rows, columns = shape[0], math.prod(shape[1:])
+    values = torch.logspace(0, -math.log10(CONDITION), min(rows, columns), dtype=torch.float64)
+    left, right = (torch.linalg.qr(torch.randn(n, len(values), dtype=torch.float64))[0] for n in (rows, columns))
+    return ((left * values) @ right.mT).reshape(shape).float()
+
+
+def _layers(method: MethodInfo) -> list[tuple[LipschitzLayer, Tensor]]:
+    torch.manual_seed(0)
+    layers = [
+        (method.conv(16, 16, 3), torch.randn(4, 16, 8, 8)),
+        (method.conv(16, 16, 1), torch.randn(4, 16, 4, 4)),
+        (method.linear_layer(24, 24), torch.randn(4, 24)),
+    ]
+    with torch.no_grad():
+        for layer, _ in layers:
+            for name, parameter in layer.named_parameters():
+                if name != "bias" and parameter.dim() in (2, 4):
+                    parameter.copy_(_conditioned(tuple(parameter.shape)))
+                elif name != "bias" and parameter.dim() == 3:
+                    parameter.copy_(torch.stack([_conditioned(tuple(part.shape)) for part in parameter]))
+    return layers
+
+
+@pytest.mark.parametrize("method", METHODS)
+@torch.no_grad()
+def test_training_is_as_close_to_evaluation_as_declared(method: MethodInfo) -> None:
+    """CPL estimates a norm, which is declared elsewhere; SOC's series is not what its layers take here."""
+    for layer, x in _layers(method):
+        trained, evaluated = layer.train()(x), layer.eval()(x)
+        if method.key != "cpl":
+            assert (trained - evaluated).norm() <= method.training_error * x.norm()
+        if method.training_approximation:
+            assert not torch.equal(trained, evaluated)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@torch.no_grad()
+def test_exact_transforms_are_those_of_evaluation(method: MethodInfo) -> None:
+    for layer, x in _layers(method):
+        with onelip.exact_transforms():
+            trained = layer.train()(x)
+        if method.key != "cpl":
+            assert torch.equal(trained, layer.eval()(x))
+
+
+def test_exact_transforms_have_gradients() -> None:
+    """Those of float64, to rounding; training's own differ from them by its approximation."""
+    for layer, x in _layers(next(method for method in list_methods() if method.key == "lot")):
+        weight = layer.get_parameter("weight")
+
+        def gradient(weight: Tensor = weight, layer: LipschitzLayer = layer, x: Tensor = x) -> Tensor:
+            return torch.autograd.grad(layer.train()(x).relu().sum(), weight)[0].double()
+
+        usual = gradient()
+        with onelip.exact_transforms():
+            exact = gradient()
+        layer.double()
+        (expected,) = torch.autograd.grad(layer(x.double()).relu().sum(), layer.get_parameter("weight"))
+        for found in (usual, exact):
+            assert (found - expected).norm() <= 2e-3 * expected.norm()
