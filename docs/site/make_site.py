@@ -62,6 +62,7 @@ def gather() -> None:
         (SOURCE / f"{target}.md").write_text(moved((ROOT / f"{name}.md").read_text()))
     for page in SOURCE.glob("*.md"):
         page.write_text(moved(page.read_text()))
+    shutil.copy(Path(__file__).with_name("extra.css"), SOURCE)
     write_notebooks(SOURCE / "notebooks")
     for name in PAGES:
         page = SOURCE / f"{name}.md"

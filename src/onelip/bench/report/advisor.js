@@ -95,6 +95,8 @@ const onelipAdvisor = (() => {
     const above = round[name].filter((step) => step >= most).slice(0, 1);
     return [...below, ...inside, ...above];
   };
+  const units = { h: "h", m: "min", s: "s" };
+  const spaced = (budget) => budget.replace(/([\d.]+)([hms])(?=\d|$)/g, (_, n, unit) => `${n} ${units[unit]} `).trim();
   const card = (bytes) => `${short(bytes / GIB)} GiB`;
   const shown = { memory: card, hours: duration, latency: (x) => `${short(x)} ×` };
 
@@ -132,7 +134,7 @@ const onelipAdvisor = (() => {
       box.textContent = text;
       return;
     }
-    const bits = [`training for ${best.result.budget}`];
+    const bits = [`training for ${spaced(best.result.budget)}`];
     if (best.candidate.memory_bytes !== null) bits.push(`${memory(best.candidate.memory_bytes)} of memory in training`);
     if (best.candidate.latency_ratio !== null) bits.push(`${ratio(best.candidate.latency_ratio)} the inference time of plain`);
     let text = `Use ${label(best)}: it certifies ${share(best.result)} at radius 36/255. Costs: ${bits.join(", ")}. `;
