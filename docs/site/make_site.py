@@ -17,6 +17,7 @@ from pathlib import Path
 
 from notebooks import PAGES, write_notebooks
 
+from onelip.bench.measurement.complexity import pretty
 from onelip.bench.report.advice_text import portraits
 from onelip.bench.report.candidates import published_candidates
 from onelip.layers import MethodInfo, list_methods
@@ -101,7 +102,7 @@ def method_page(method: MethodInfo, best: str | None) -> str:
     """Formula and reason from the file's docstring, names, costs, results, paper."""
     docstring = (sys.modules[method.conv.__module__].__doc__ or "").strip()
     costs, conv, linear = method.published, method.conv.__name__, method.linear_layer.__name__
-    parameters = f"{costs.parameter_operations} | `{costs.parameter_macs}` | `{costs.parameter_memory}`"
+    parameters = f"{costs.parameter_operations} | {pretty(costs.parameter_macs)} | {pretty(costs.parameter_memory)}"
     unknown = "The comparison paper has no results with 3 x 3 kernels for it. Compare it on your data:"
     return f"""# {method.title}
 
@@ -122,11 +123,12 @@ from onelip.layers import {conv}, {linear}
 
 ## What it costs
 
-For a batch of b images of s x s pixels, c channels, kernels of k x k and t inner iterations, as the paper counts:
+For a batch of b images of s x s pixels, c channels, kernels of k x k and t inner iterations, as the paper counts, with
+C = b s² c² k², M = b s² c and P = c² k², the products, inputs and parameters of a plain convolution:
 
 | transformation | operations | multiply-adds | memory |
 |---|---|---|---|
-| of the input, in every pass | {costs.input_operations} | `{costs.input_macs}` | `{costs.input_memory}` |
+| of the input, in every pass | {costs.input_operations} | {pretty(costs.input_macs)} | {pretty(costs.input_memory)} |
 | of the parameters, per training step | {parameters} |
 
 In evaluation the parameters are transformed once. Measured times: [speed](../speed.md). What is computed otherwise

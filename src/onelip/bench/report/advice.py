@@ -59,6 +59,9 @@ class Candidate:
     memory_source: str
     latency_ratio: float | None
     latency_source: str
+    published_slowness: float | None = None
+    """Evaluation in the paper's logs relative to its fastest method of the size: no limit is judged by it, since the
+    paper's code is not onelip's and has no plain network beside it."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,11 @@ def reason(verdict: Verdict) -> str:
     """Why a candidate stands where it stands."""
     if verdict.broken:
         return f"too much {', '.join(_NAMES[cost] for cost in verdict.broken)}"
-    return f"{', '.join(_NAMES[cost] for cost in verdict.unknown)} not known" if verdict.unknown else "fits"
+    return f"{_unknown(verdict)} not known" if verdict.unknown else "fits"
+
+
+def _unknown(verdict: Verdict) -> str:
+    return " and ".join(_NAMES[cost] for cost in verdict.unknown)
 
 
 def explain(verdicts: Sequence[Verdict], limits: Limits) -> list[str]:
@@ -67,14 +71,26 @@ def explain(verdicts: Sequence[Verdict], limits: Limits) -> list[str]:
 
 
 def _best(best: Verdict) -> str:
-    _, accuracy, time, needed, latency = figures_of(best)
+    _, accuracy, time, needed, _ = figures_of(best)
     costs = [f"training for {time}"]
     costs += [f"{needed} of memory in training"] if needed != NOTHING else []
-    costs += [f"{latency} the inference time of the plain network"] if latency != NOTHING else []
+    costs += _speed(best)
     return (
         f"Use {name(best.candidate)} on {best.candidate.dataset}: it certifies {share_of(best)} % of the test images "
         f"at radius 36/255 (accuracy {accuracy} %), the most of all that fit your limits. Costs: {', '.join(costs)}."
     )
+
+
+def _speed(verdict: Verdict) -> list[str]:
+    """The measured latency, or what the paper's logs say about speed, if anything."""
+    _, *_, latency = figures_of(verdict)
+    slowness = verdict.candidate.published_slowness
+    if latency != NOTHING:
+        return [f"{latency} the inference time of the plain network"]
+    if slowness is None:
+        return []
+    times = "the shortest evaluation time" if slowness == 1 else f"{slowness:.1f} times the shortest evaluation time"
+    return [f"{times} of this size with the paper's code"]
 
 
 def _equally_good(verdicts: Sequence[Verdict]) -> list[str]:
@@ -124,7 +140,9 @@ def _nothing_fits(verdicts: Sequence[Verdict], limits: Limits) -> str:
     excluded = [verdict for verdict in verdicts if verdict.group == "excluded"]
     if uncertain:
         first = uncertain[0]
-        text += f" {name(first.candidate)} may fit, with {share_of(first)} % certified: its {reason(first)}."
+        text += (
+            f" {name(first.candidate)} may fit, with {share_of(first)} % certified: its {_unknown(first)} is not known."
+        )
     if excluded:
         closest = excluded[0]
         text += f" The closest that does not is {name(closest.candidate)} with {share_of(closest)} % certified"
@@ -155,13 +173,13 @@ def portraits(candidates: Iterable[Candidate]) -> list[tuple[str, str]]:
     found = []
     for place, (method, group) in enumerate(own.items(), 1):
         best = group[0]
-        _, accuracy, time, needed, latency = figures_of(best)
+        _, accuracy, time, needed, _ = figures_of(best)
         first = f"At its best, {name(best.candidate)}, it certifies {share_of(best)} % (accuracy {accuracy} %)"
         first += f", number {place} of {len(own)} methods."
         costs = [
             f"a training of {time}",
             f"{needed} of memory" if needed != NOTHING else "",
-            f"{latency} the latency of plain" if latency != NOTHING else "",
+            *_speed(best),
         ]
         second = f"This takes {', '.join(cost for cost in costs if cost)}."
         better = _better_for_less(best, verdicts)

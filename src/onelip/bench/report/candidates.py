@@ -1,8 +1,7 @@
 """Candidates of the advisor: measured where a study has results for the data set, else published.
 
-Costs come from the study's own measurements. Memory that was not measured is predicted. Latency that was not measured
-is, for published results, that of the paper's logs: images per second on its GPU relative to the fastest method of the
-size (the paper finds that AOL and BCOP have no overhead over a plain network). Every figure keeps its source.
+Costs come from the study's own measurements. Memory that was not measured is predicted. Latency is measured or not
+known; beside published results stands how fast the paper's own code evaluated them. Every figure keeps its source.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from onelip.bench.runs.specs import NetworkSpec
 PUBLISHED_SOURCE = "published in the paper (its code, one A100)"
 MEASURED_SOURCE = "measured in this study"
 NOT_MEASURED = "not measured here"
-PUBLISHED_LATENCY = "images per second in the paper's logs, on its GPU, relative to the fastest method of the size"
 
 _Place = tuple[str, str, int | None]
 """Method, size and image side: what memory and time of a network depend on."""
@@ -49,18 +47,20 @@ class MeasuredCosts:
             memory = (measured.training, f"{measured.source}, batch {measured.batch_size}, this study")
         else:
             memory = (predicted, "not known" if predicted is None else "predicted by onelip, batch 256")
-        latency = _published_latency(network) if source == PUBLISHED_SOURCE else (None, NOT_MEASURED)
+        latency: tuple[float | None, str] = (None, NOT_MEASURED)
         if time is not None:
             latency = (time.inference.ratio.median, f"measured on {time.hardware}, batch {time.batch_size}")
-        return Candidate(network.dataset, network.method, network.size_name, tuple(results), source, *memory, *latency)
+        slowness = _published_slowness(network) if time is None and source == PUBLISHED_SOURCE else None
+        name = (network.dataset, network.method, network.size_name)
+        return Candidate(*name, tuple(results), source, *memory, *latency, slowness)
 
 
-def _published_latency(network: NetworkSpec) -> tuple[float | None, str]:
-    """From the evaluation of the paper's runs on 32 x 32 images, XS, S and M."""
+def _published_slowness(network: NetworkSpec) -> float | None:
+    """From the images per second in the evaluation of the paper's runs on 32 x 32 images, XS, S and M."""
     speeds = {method: s.inference for (method, size), s in published_speeds().items() if size == network.size_name}
     if network.method not in speeds or IMAGE_SIZES.get(network.dataset) != 32:
-        return None, NOT_MEASURED
-    return max(speeds.values()) / speeds[network.method], PUBLISHED_LATENCY
+        return None
+    return max(speeds.values()) / speeds[network.method]
 
 
 def measured_candidates(study: StudyResults) -> list[Candidate]:
