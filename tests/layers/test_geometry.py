@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import math
 import pickle
 import random
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jacobians import distance_from_isometry, jacobian, norm_at
 from layer_contract import assert_close, check_bound, check_fusing, perturb
@@ -40,6 +41,12 @@ sides = st.integers(1, 4)
 steps = st.integers(1, 3)
 
 
+def drawn_dilation(data: st.DataObject, stride: tuple[int, int]) -> tuple[int, int]:
+    """One that has no common divisor with the stride."""
+    first, second = (st.sampled_from([d for d in (1, 2, 3, 5) if math.gcd(d, step) == 1]) for step in stride)
+    return data.draw(first, "dilation"), data.draw(second, "dilation")
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_the_baseline_is_the_convolution_of_torch(data: st.DataObject) -> None:
@@ -47,15 +54,16 @@ def test_the_baseline_is_the_convolution_of_torch(data: st.DataObject) -> None:
     groups = data.draw(st.sampled_from([1, 2, 4]), "groups")
     kernel = data.draw(sides, "height"), data.draw(sides, "width")
     stride = data.draw(steps, "step"), data.draw(steps, "step")
-    dilation = (1, 1) if stride != (1, 1) else (data.draw(steps, "dilation"), data.draw(steps, "dilation"))
+    dilation = drawn_dilation(data, stride)
     mode = data.draw(st.sampled_from(["circular", "zeros"]), "padding_mode")
     spans = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
     most = [span // 2 if mode == "circular" else span for span in spans]
     padding = tuple(data.draw(st.integers(0, limit), "padding") for limit in most)
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "padding_mode": mode}
     layer = create_conv("standard", 4, 4, kernel, bias=False, dtype=torch.float64, **options)
-    size = 12 if mode == "circular" else 11, 12  # a stride on a circle divides it
+    size = (12 if mode == "circular" else 17, 18)  # a stride on a circle divides it
     weight = torch.randn(4, 4 // groups, *kernel, dtype=torch.float64)
+    assume(all(span < length for span, length in zip(spans, size, strict=True)))
     x = torch.randn(2, 4, *size, dtype=torch.float64)
     with torch.no_grad():
         layer.weight.copy_(weight.reshape(layer.weight.shape))
@@ -79,7 +87,7 @@ def test_the_transposed_baseline_is_that_of_torch(data: st.DataObject) -> None:
     groups = data.draw(st.sampled_from([1, 2, 4]), "groups")
     kernel = data.draw(sides, "height"), data.draw(sides, "width")
     stride = data.draw(steps, "step"), data.draw(steps, "step")
-    dilation = (1, 1) if stride != (1, 1) else (data.draw(steps, "dilation"), data.draw(steps, "dilation"))
+    dilation = drawn_dilation(data, stride)
     padding = data.draw(st.integers(0, kernel[0] - 1), "padding"), data.draw(st.integers(0, kernel[1] - 1), "padding")
     extra = data.draw(st.integers(0, stride[0] - 1), "more"), data.draw(st.integers(0, stride[1] - 1), "more")
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "output_padding": extra}
@@ -145,7 +153,21 @@ def test_a_kernel_of_one_row_costs_no_square() -> None:
 DRAWN = [
     {"kernel_size": (1, 3), "groups": 4, "dilation": (2, 3), "padding_mode": "zeros"},
     {"kernel_size": 4, "stride": 2, "padding": 1, "groups": 2},
+    {"kernel_size": 3, "stride": (2, 3), "padding": (3, 1), "dilation": (3, 2), "padding_mode": "zeros"},
 ]
+
+
+def test_a_dilation_that_skips_pixels_behind_a_stride_says_what_to_do() -> None:
+    with pytest.raises(InvalidInputError, match="common divisor") as caught:
+        create_conv("aol", 4, 8, 3, stride=4, dilation=2)
+    assert "\n" not in str(caught.value)
+    options: dict[str, Any] = {"padding": 2, "groups": 1, "padding_mode": "zeros"}
+    x, weight = torch.randn(1, 4, 12, 16), torch.randn(8, 4, 3, 3)
+    layer = create_conv("standard", 4, 8, 3, stride=2, padding=1, bias=False, padding_mode="zeros")
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+    expected = torch_convolution(x, weight, {**options, "stride": 4, "dilation": 2})
+    assert_close(layer(x[..., ::2, ::2]), expected, 1e-4)
 
 
 @pytest.mark.parametrize("options", DRAWN, ids=lambda options: "-".join(f"{k}={v}" for k, v in options.items()))
@@ -167,6 +189,7 @@ def test_every_method_has_a_bound_and_fuses(method: Any, options: dict[str, Any]
         {"kernel_size": 4},
         {"kernel_size": (3, 1)},
         {"kernel_size": 2, "stride": 2},
+        {"kernel_size": 3, "stride": 2, "dilation": 3},
     ],
     ids=lambda options: "-".join(f"{k}={v}" for k, v in options.items()),
 )

@@ -17,8 +17,6 @@ def start_from(layer: LipschitzConv2d | LipschitzLinear, plain: nn.Conv2d | nn.L
         return "starts anew: the method has no weights like these"
     weight = plain.weight
     if isinstance(layer, LipschitzConv2d):
-        if layer.stride != (1, 1) and layer.dilation != (1, 1):
-            return "starts anew: behind a stride a dilation counts blocks of pixels"
         weight = weight.unflatten(0, (layer.groups, -1)) if layer.groups > 1 else weight
     raw = layer.get_parameter("weight")
     if raw.shape != weight.shape:

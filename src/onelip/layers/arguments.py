@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import warnings
@@ -101,6 +102,11 @@ def read_geometry(
         raise InvalidInputError(f'{name}: output_padding={extra} must be 0 with padding="same"')
     if any(more >= max(s, d) for more, s, d in zip(extra, geometry.stride, geometry.dilation, strict=True)):
         raise InvalidInputError(f"{name}: output_padding={extra} must be smaller than the stride or the dilation")
+    if any(math.gcd(s, d) > 1 for s, d in zip(geometry.stride, geometry.dilation, strict=True)):
+        raise InvalidInputError(
+            f"{name}: stride={geometry.stride} and dilation={geometry.dilation} have a common divisor g, so that only "
+            "every g-th pixel is read; pick those first, as x[..., ::g, ::g], and divide both by g"
+        )
     if circular and geometry.outputs_beyond_same > 0:
         raise InvalidInputError(
             f"{name}: circular padding={padding!r} repeats pixels, which expands distances, for kernel size {kernel}; "

@@ -8,7 +8,8 @@ distances or cannot increase them: moving pixels, appending zeros, dropping outp
   many of them.
 * A dilation d splits the image into classes of pixels that are d apart, which the core maps one by one. On a circle of
   n pixels, with g = gcd(d, n), the positions r + d j mod n for r < g and j < n / g are a bijection. Elsewhere zeros
-  are appended up to a multiple of d.
+  are appended up to a multiple of d. Behind a stride the classes are of blocks, and a block is s pixels that are d
+  apart; torch's convolution skips pixels where s and d have a common divisor.
 * A padding picks those outputs that torch returns, on an image that is rolled (circular) or has zeros in front of it.
   "same" is torch's too: a kernel that spans m pixels beyond its first reads m // 2 of them before the output's.
 """
@@ -109,7 +110,7 @@ class Geometry:
         if rows.roll or columns.roll:
             x = x.roll((-rows.roll, -columns.roll), (-2, -1))
         if not self.transposed and self.stride != (1, 1):
-            x = unshuffled(x, self.stride)
+            x = unshuffled(self._spread(x) if self._spreads_blocks else x, self.stride)
         return x if self.dilation == (1, 1) else self._split(x, size)
 
     def write(self, y: Tensor, size: Size) -> Tensor:
@@ -118,6 +119,7 @@ class Geometry:
             y = self._joined(y, size)
         if self.transposed and self.stride != (1, 1):
             y = shuffled(y, self.stride)
+            y = self._gathered(y) if self._spreads_blocks else y
         rows, columns = self._places(size)
         if rows.roll_out or columns.roll_out:
             y = y.roll((-rows.roll_out, -columns.roll_out), (-2, -1))
@@ -154,11 +156,29 @@ class Geometry:
     def _reach(self, axis: int) -> tuple[int, int]:
         """How far the core reads before a pixel, and how many pixels a kernel spans beyond its first.
 
-        A dilation counts blocks: of the taps t = s a + r, the pixels s d a + r are read.
+        Of the taps t = s a + r, the pixels d t = s d a + d r are read.
         """
-        (blocks, rest), step = divmod(self.kernel_size[axis] - 1, self.stride[axis]), self.stride[axis]
-        block = step * self.dilation[axis]
-        return blocks // 2 * block, blocks * block + rest
+        block = self.stride[axis] * self.dilation[axis]
+        middle = (self.kernel_size[axis] - 1) // self.stride[axis] // 2
+        return middle * block, (self.kernel_size[axis] - 1) * self.dilation[axis]
+
+    def _beyond_block(self, axis: int) -> int:
+        """How far the last pixel of a dilated block lies behind the first one of the block after it, at most."""
+        step, spread = self.stride[axis], self.dilation[axis]
+        return max(0, spread * (step - 1) - step + 1) if spread > 1 else 0
+
+    @property
+    def _spreads_blocks(self) -> bool:
+        return any(d > 1 and s > 1 for d, s in zip(self.dilation, self.stride, strict=True))
+
+    def _block_places(self, axis: int, length: int, device: torch.device) -> Tensor:
+        """Which pixel stands at each place of the blocks: block b has the pixels s b + d r, r < s.
+
+        Each pixel is there once, as s and d have no common divisor.
+        """
+        first = torch.arange(0, length, self.stride[axis], device=device)[:, None]
+        places = (first + self.dilation[axis] * torch.arange(self.stride[axis], device=device)).flatten()
+        return places % length if self.circular else places
 
     def _place(self, axis: int, length: int) -> _Place:
         """Output i of torch is that of the core at the pixel s i + shift."""
@@ -173,7 +193,7 @@ class Geometry:
             raise InvalidInputError(f"an image side of {length} is too small for this convolution")
         if self.circular:
             return _Place(shift, 0, whole, 0, 0, count, shift)
-        front = max(0, -shift)
+        front = max(0, -shift, self._beyond_block(axis))
         front += -(shift + front) % step
         start = (shift + front) // step
         total = max(-(-(front + length) // step), start + count) * step
@@ -192,9 +212,27 @@ class Geometry:
             raise InvalidInputError(f"an image side of {length} is too small for this convolution")
         if self.circular:
             return _Place(0, 0, length, shift, 0, count, shift)
-        front = max(0, -(shift // step))
+        front = max(0, -((shift - self._beyond_block(axis)) // step))
         start = shift + front * step
         return _Place(0, front, max(front + length, -(-(start + count) // step)), 0, start, count, shift)
+
+    def _spread(self, x: Tensor) -> Tensor:
+        """The pixels of a block side by side; behind the image are zeros."""
+        for axis, dim in ((0, -2), (1, -1)):
+            places = self._block_places(axis, x.shape[dim], x.device)
+            beyond = 0 if self.circular else self._beyond_block(axis)
+            x = _padded(x, (0, beyond, 0, 0) if dim == -1 else (0, 0, 0, beyond)).index_select(dim, places)
+        return x
+
+    def _gathered(self, y: Tensor) -> Tensor:
+        """Adjoint of `_spread`: every pixel at its place, zeros where none belongs."""
+        for axis, dim in ((0, -2), (1, -1)):
+            length = y.shape[dim]
+            places = self._block_places(axis, length, y.device)
+            index = places.new_full((length + (0 if self.circular else self._beyond_block(axis)),), length)
+            index[places] = torch.arange(length, device=y.device)
+            y = _padded(y, (0, 1, 0, 0) if dim == -1 else (0, 0, 0, 1)).index_select(dim, index)
+        return y
 
     def _orders(self, size: Size, device: torch.device) -> list[tuple[int, Tensor]]:
         """Along each axis the number of classes, and the pixels of one class after the other."""

@@ -222,9 +222,9 @@ class LipschitzConv2d(ParametrisedLayer):
 
     `stride=s` is torch's: every s pixels, with k * k taps (`onelip.layers.strides`). With padding "same" an image whose
     side s does not divide is padded with zeros to the next multiple. `groups=g` gives each group of channels a layer of
-    its own. `dilation` and an integer `padding` mean what they do in torch; behind a stride a dilation counts blocks of
-    s pixels; circular padding beyond "same" would repeat pixels and is refused. The kernel may have even sides, padded
-    as "same" does.
+    its own. `dilation` and an integer `padding` mean what they do in torch; a stride and a dilation with a common
+    divisor would skip pixels, circular padding beyond "same" would repeat some, and both are refused. The kernel may
+    have even sides, padded as "same" does.
     """
 
     padding_modes: ClassVar[tuple[PaddingMode, ...]] = ("circular", "zeros")

@@ -46,6 +46,7 @@ def message_of(box: str, command: str, flags: Sequence[str]) -> str:
 
 def one_line(box: str) -> str:
     """The text of one of tyro's boxes as one line: frames and line breaks removed, no word lost."""
+    box = box[max(box.find("╭"), 0) :]  # what options said before, such as how many images a folder has
     rows = [row.strip("│ ") for row in box.splitlines() if not row.startswith(("╭", "╰"))]
     # A row of dashes separates two parts; other rows of one part are broken only for the width of the terminal.
     parts = [" ".join(part.split()).rstrip(".") for part in re.split(r"\n─+\n", "\n".join(rows))]
