@@ -73,6 +73,10 @@ def test_the_winning_trial_is_the_final_training(tmp_path: Path) -> None:
     certified = {run.record.job for run in runs.values() if "test_accuracy" in run.record.metrics}
     assert certified == trained
     assert len({run.record.job for run in runs.values()} & trials) == 1
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {attempt(job, tmp_path, JobOptions()) for job in jobs} == {ExitCode.DONE}
+    again = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert again == files, "a job that is done changes no byte"
     assert winner.machine["host"]
     assert winner.machine["load"] >= 0
 
