@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
@@ -124,6 +125,8 @@ class _Ray:
 
     def init(self, **_: Any) -> None: ...
 
+    def shutdown(self) -> None: ...
+
     def nodes(self) -> list[dict[str, Any]]:
         sizes = ({"CPU": 16.0, "GPU": 4.0}, {"CPU": 32.0, "GPU": 4.0})
         return [{"Alive": True, "Resources": size} for size in sizes]
@@ -150,6 +153,25 @@ def test_what_is_asked_of_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [asked["scheduling_strategy"] for asked in ray.asked[-2:]] == ["DEFAULT", "SPREAD"], "elsewhere"
     assert all(asked["max_retries"] == -1 for asked in ray.asked)
     assert all("accelerator_type:A100" in asked["resources"] for asked in ray.asked)
+
+
+@pytest.mark.parametrize(("slow_starts", "reason"), [(2, None), (100, "timed out"), (0, "other")])
+def test_a_cluster_that_starts_slowly_is_started_again(
+    slow_starts: int, reason: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray, starts = _Ray(), iter(range(100))
+
+    def init(**_: Any) -> None:
+        if next(starts) < slow_starts:
+            raise RuntimeError("The current node timed out during startup.")
+        if reason is not None:
+            raise RuntimeError("other")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: ray)
+    with contextlib.nullcontext() if reason is None else pytest.raises(OnelipError, match=reason):
+        ray_engine.RayEngine(tmp_path, workers=2)
+    assert next(starts) == {2: 3, 100: 5, 0: 1}[slow_starts]
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,8 @@ def test_killed_workers_and_drivers_lose_and_double_nothing(tmp_path: Path, whol
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("files", ["shared", pytest.param("apart", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("files", ["shared", "apart"])
 def test_the_jobs_of_a_lost_node_continue_elsewhere(tmp_path: Path, whole: Path, files: str) -> None:
     """Two nodes of Ray train at once; all processes of one of them, its training included, are killed together."""
     apart = f"--no-shared-fs --worker-dir {tmp_path / 'worker'}" if files == "apart" else ""

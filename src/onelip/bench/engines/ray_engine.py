@@ -22,6 +22,7 @@ from onelip.bench.study.job_memory import predicted_bytes
 from onelip.bench.terminal import say
 from onelip.errors import InvalidInputError, OnelipError, one_line
 
+_TOO_SLOW, _TRIALS = "timed out during startup", 5  # Ray gives itself 30 seconds, which a busy machine may not keep
 _MEMORY_FACTOR = 1.2  # kernels use scratch space beside the predicted tensors
 
 
@@ -70,10 +71,15 @@ class RayEngine(Engine):
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the coming default; unset, Ray warns
         # Jobs of a cluster that is started here are no nicer to others than those of the engine local; Ray's are by 15.
         os.environ.setdefault("RAY_worker_niceness", "0")
-        try:
-            self._ray.init(**options)
-        except Exception as error:  # Ray raises whatever it has
-            raise OnelipError(f"no Ray cluster at {address or 'this machine'}: {one_line(error):.300}") from error
+        for trial in range(_TRIALS):
+            try:
+                self._ray.init(**options)
+                break
+            except Exception as error:  # Ray raises whatever it has
+                self._ray.shutdown()
+                if _TOO_SLOW not in str(error) or trial + 1 == _TRIALS:
+                    reason = f"{one_line(error):.300}"
+                    raise OnelipError(f"no Ray cluster at {address or 'this machine'}: {reason}") from error
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         self._largest_cpus = int(max(node.get("CPU", 1) for node in nodes))
         self._largest_memory = int(max(node.get("memory", 0) for node in nodes))
