@@ -79,7 +79,6 @@ def ray_cluster(environment: Mapping[str, str]) -> Iterator[RayCluster]:
         free.bind(("", 0))
         port = free.getsockname()[1]
     environment = {**environment, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    environment["RAY_worker_niceness"] = "0"  # of 15, jobs would wait for all other tests
     head_options = ["--head", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false"]
     nodes: list[RayNode] = []
     try:

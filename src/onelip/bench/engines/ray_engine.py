@@ -69,8 +69,6 @@ class RayEngine(Engine):
         else:
             options |= {"address": cluster_address(self._ray, address)}
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the coming default; unset, Ray warns
-        # Jobs of a cluster that is started here are no nicer to others than those of the engine local; Ray's are by 15.
-        os.environ.setdefault("RAY_worker_niceness", "0")
         for trial in range(_TRIALS):
             try:
                 self._ray.init(**options)
