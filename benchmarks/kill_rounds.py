@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -226,10 +226,13 @@ class Rounds:
         for attempt in range(4 * kills):
             if problems or self.tally.stat().st_size >= kills:
                 break
-            if disk is not None and random.randrange(2):
-                _fill(disk, leave=random.randrange(size))
+            is_full = disk is not None and random.randrange(3) > 0
+            if disk is not None and is_full:
+                _fill(disk, leave=random.randrange(size // 4))
             command = random.choice(self._commands(name, folder))
             fates = [self._fate(random, folder, operations, careless) for _ in range(processes)]
+            if is_full and random.randrange(2):  # so that nothing else ends it
+                fates = [replace(fate, operation=None) for fate in fates]
             sessions = [Session(folder, command, fate, f"{seed}/{attempt}") for fate in fates]
             for ended in [session.wait() for session in sessions]:
                 full += "No space left" in ended.errors

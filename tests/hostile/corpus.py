@@ -36,6 +36,7 @@ from pathlib import Path
 from random import Random
 from types import FrameType
 
+from hostile.attacks import ATTACKS
 from hostile.command_lines import command_line
 from hostile.good_files import MAKERS, small_data_sets
 from hostile.trials import KINDS, Kind, Trial
@@ -74,15 +75,20 @@ class Corpus:
 
     def run(self, kind: str, number: int) -> Result:
         """Make one case and judge it."""
+        if kind == "attack":
+            make, world = list(ATTACKS.items())[number]
+            name, damage = make.__name__, lambda _, sandbox: make(sandbox)
+        else:
+            name, world, damage = "", ALL_KINDS[kind].world, ALL_KINDS[kind].damage
         random = Random(f"{self.seed}/{kind}/{number}")
         sandbox = self.folder / "sandbox"
         shutil.rmtree(sandbox, ignore_errors=True)
-        shutil.copytree(self._world(ALL_KINDS[kind].world), sandbox)
+        shutil.copytree(self._world(world), sandbox)
         (sandbox / "cache").mkdir(exist_ok=True)
         with _inside(sandbox):
-            trial = ALL_KINDS[kind].damage(random, sandbox)
+            trial = damage(random, sandbox)
             outcome, detail = _judge(trial, sandbox)
-        return Result(kind, number, outcome, f"onelip {' '.join(trial.command)[:150]}: {detail}")
+        return Result(kind, number, outcome, f"{name} onelip {' '.join(trial.command)[:150]}: {detail}")
 
     def _world(self, name: str) -> Path:
         world = self.folder / name
@@ -124,8 +130,11 @@ def _judge(trial: Trial, sandbox: Path) -> tuple[Outcome, str]:
     if odd:
         return "escape", ascii("".join(odd[:20]))
     allowed = trial.may_write or "\0"
-    changed = sorted(path for path in _changes(before, _snapshot(sandbox)) if not path.startswith(allowed))
-    if code == 2:
+    changes = sorted(_changes(before, _snapshot(sandbox)))
+    if touched := [path for path in changes if trial.untouched and path.startswith(trial.untouched)]:
+        return "files", f"{touched[:3]} must never change"
+    changed = [path for path in changes if not path.startswith(allowed)]
+    if code == trial.refusal:
         if not problems.startswith("onelip: ") or problems.count("\n") != 1:
             return "lines", problems[:500]
         return ("files", f"{changed[:3]}, although {problems}") if changed else ("refused", problems.strip())
@@ -154,7 +163,8 @@ def _snapshot(folder: Path) -> dict[str, object]:
         if path.is_symlink():
             found[str(path.relative_to(folder))] = os.readlink(path)
         elif path.is_file() and path.name not in (".lock", ".journal-lock"):
-            found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).digest()
+            size = path.stat().st_size  # that of a sparse file says enough
+            found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).digest() if size < 2**28 else size
     return found
 
 
@@ -194,15 +204,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Malformed inputs, and what the command line does with them.")
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=ALL_KINDS)
+    parser.add_argument("--only", choices=(*ALL_KINDS, "attack"))
     parser.add_argument("--case", type=int)
     options = parser.parse_args()
     faulthandler.dump_traceback_later(6 * 3600, exit=True)
     started, counts, failures = time.process_time(), Counter(), []
     with tempfile.TemporaryDirectory(prefix="onelip-fuzz-") as folder:
         corpus = Corpus(Path(folder), options.seed)
-        for kind in [options.only] if options.only else ALL_KINDS:
-            count = max(1, options.cases * ALL_KINDS[kind].share // 100)
+        for kind in [options.only] if options.only else (*ALL_KINDS, "attack"):
+            share = 0 if kind == "attack" else ALL_KINDS[kind].share
+            count = max(1, options.cases * share // 100) if share else len(ATTACKS)
             for number in [options.case] if options.case is not None else range(count):
                 result = corpus.run(kind, number)
                 counts[kind, result.outcome if result.outcome in GOOD else "FAILED"] += 1
@@ -211,7 +222,7 @@ def main() -> int:
                     print(f"{kind} {number}: {result.outcome}: {result.detail}", file=sys.stderr, flush=True)
                 elif options.case is not None:
                     print(result)
-    for kind in ALL_KINDS:
+    for kind in (*ALL_KINDS, "attack"):
         cells = [f"{counts[kind, outcome]:5d} {outcome}" for outcome in (*GOOD, "FAILED")]
         print(f"{kind:14}", *cells)
     total = counts.total()

@@ -7,12 +7,15 @@ import json
 import os
 import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hostile.good_files import TRAIN, make_archives, make_runs, small_data_sets
 
+from onelip.atomic_files import read_end, read_regular
 from onelip.bench.cli import run
+from onelip.bench.engines.process import start_process
 from onelip.bench.terminal import Terminal
 
 
@@ -51,6 +54,7 @@ def sandbox(good_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (("compare", "--out", "file/below", "--methods", "standard", "--measure", "none"), "file"),
         (("report", "runs", "--no-theory", "--out", "file/below"), "Not a directory"),
         (("check", "model.safetensors", "--dataset", "tiny", "--samples", "1", "--figure", "no/x.svg"), "no/x.svg"),
+        (("check", "missing.safetensors"), "a file that save_model wrote, or one of"),
         (("check", "pipe"), "pipe"),
         (("check", "zero"), "zero"),
         (("data", "fetch", "cifar10", "--from", "pipe"), "neither a regular file nor a folder"),
@@ -90,6 +94,29 @@ def _encrypt(good: Path, bad: Path) -> None:
             raw[start + 8] |= 1
             start += 46 + sum(struct.unpack_from("<HHH", raw, start + 28))
     bad.write_bytes(raw)
+
+
+@pytest.mark.parametrize("make", [Path.symlink_to, lambda path, target: os.mkfifo(path)], ids=["link", "pipe"])
+def test_the_output_of_a_job_goes_to_a_regular_file(tmp_path: Path, make: Callable[[Path, Path], None]) -> None:
+    """In a study of somebody else output.log may point at any file of mine."""
+    mine, output = tmp_path / "mine", tmp_path / "output.log"
+    mine.write_text("precious")
+    make(output, mine)
+    with pytest.raises(OSError):  # noqa: PT011 - a link has another number than a pipe
+        start_process(["echo", "evil"], str(output), dict(os.environ))
+    assert mine.read_text() == "precious"
+
+
+@pytest.mark.parametrize("most", [9, 10])
+def test_files_larger_than_expected_are_not_read(tmp_path: Path, most: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    if most == 10:
+        assert read_regular(path, most) == b"0123456789"
+    else:
+        with pytest.raises(OSError, match="10 bytes"):
+            read_regular(path, most)
+    assert read_end(path, 3) == b"789"
 
 
 def test_escapes_and_markup_in_records_are_shown(

@@ -29,6 +29,8 @@ class Trial:
         may_write: beginnings of the paths that the command may change although it refuses.
         is_sealed: whether a checksum stands over the file, so that any change has to be found.
         names: what a report must name.
+        untouched: beginnings of paths that no command may ever change.
+        refusal: the exit code that says so; `onelip job` has some of its own.
     """
 
     command: tuple[str, ...]
@@ -36,6 +38,8 @@ class Trial:
     may_write: tuple[str, ...] = ()
     is_sealed: bool = False
     names: tuple[str, ...] = ()
+    untouched: tuple[str, ...] = ()
+    refusal: int = 2
 
 
 @dataclass(frozen=True)

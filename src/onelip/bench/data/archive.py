@@ -62,7 +62,7 @@ def _from_tar(path: Path, wanted: Collection[str], progress: Progress) -> dict[s
         start = raw.read(6)
     decompress = next((opened for magic, opened in _COMPRESSIONS.items() if start.startswith(magic)), Path.open)
     with decompress(path, "rb") as stream:
-        limited = _LimitedStream(stream)
+        limited = _LimitedStream(stream, path)
         archive = tarfile.open(fileobj=limited, mode="r:")  # type: ignore[arg-type] # noqa: SIM115 - nothing to close
         for _ in range(MOST_MEMBERS):
             limited.largest = _LARGEST_HEADER
@@ -83,18 +83,20 @@ def _from_tar(path: Path, wanted: Collection[str], progress: Progress) -> dict[s
 class _LimitedStream:
     """What tarfile needs of a stream, refusing reads that are larger than `largest` and positions beyond the limit."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
+    def __init__(self, stream: IO[bytes], path: Path) -> None:
+        self._stream, self._path = stream, path
         self.largest = _LARGEST_HEADER
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= self.largest or self._stream.tell() + size > LARGEST_ARCHIVE:
-            raise InvalidInputError(f"a header or member of {size:,} bytes, far more than any of this data set")
+            words = f"a header or member of {size:,} bytes, far more than any of this data set"
+            raise InvalidInputError(f"{self._path}: {words}")
         return self._stream.read(size)
 
     def seek(self, position: int, whence: int = 0) -> int:
         if position > LARGEST_ARCHIVE:
-            raise InvalidInputError(f"a member ends after {position:,} bytes, far more than this data set has")
+            words = f"a member ends after {position:,} bytes, far more than this data set has"
+            raise InvalidInputError(f"{self._path}: {words}")
         return self._stream.seek(position, whence)
 
     def tell(self) -> int:

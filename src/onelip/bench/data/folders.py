@@ -22,9 +22,9 @@ from PIL import Image, UnidentifiedImageError
 from onelip.bench.data.archive import check_regular
 from onelip.bench.data.arrays import Pixels, assemble
 from onelip.bench.data.dataset import Dataset, Progress, silent
-from onelip.bench.data.npz import LARGEST_ARRAY
 from onelip.bench.data.own import find_kept, keep, own_name
 from onelip.errors import InvalidInputError
+from onelip.machine_memory import most_bytes
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
@@ -153,8 +153,8 @@ def _check_alike(files: Sequence[_ImageFile]) -> None:
                 f"{file.path}: has {_pixels(file.size)} pixels, {first.path} has {_pixels(first.size)}; "
                 "all images must have one size: scale or crop them first"
             )
-    if 3 * len(files) * first.size[0] * first.size[1] > LARGEST_ARRAY:
-        raise InvalidInputError(f"{first.path.parent.parent}: more than {LARGEST_ARRAY:,} bytes of pixels")
+    if 3 * len(files) * first.size[0] * first.size[1] > most_bytes():
+        raise InvalidInputError(f"{first.path.parent.parent}: more than {most_bytes():,} bytes of pixels")
 
 
 def _decode(files: Sequence[_ImageFile], grey: bool, progress: Progress) -> Pixels:

@@ -19,9 +19,11 @@ from onelip.bench.data.arrays import assemble, to_labels, to_pixels
 from onelip.bench.data.dataset import Dataset
 from onelip.bench.data.own import find_kept, keep, own_name
 from onelip.errors import InvalidInputError, one_line
+from onelip.machine_memory import most_bytes
 
-LARGEST_ARRAY = 2**35
-"""Bytes; data sets are kept in memory."""
+_ALWAYS_READ = 2**28
+_HIGHEST_COMPRESSION = 300
+"""More than pictures are ever compressed to; zeros, of which bombs are made, to a thousandth."""
 _KEYS = {
     "images": ("images", "train_images", "x_train"),
     "labels": ("labels", "train_labels", "y_train"),
@@ -76,7 +78,7 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _read_array(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
-    claimed = archive.getinfo(f"{key}.npy").file_size
+    member, most = archive.getinfo(f"{key}.npy"), most_bytes()
     with archive.open(f"{key}.npy") as stream:
         version = np.lib.format.read_magic(stream)
         if version not in ((1, 0), (2, 0)):
@@ -89,9 +91,11 @@ def _read_array(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
         if dtype.hasobject:
             raise InvalidInputError(f"{key} holds Python objects, which are never read; save plain numbers")
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize if shape else dtype.itemsize
-        if size > min(claimed, LARGEST_ARRAY):
+        if size > min(member.file_size, most):
+            raise InvalidInputError(f"{key} claims {size:,} bytes, more than the file has or than is read ({most:,})")
+        if size > max(_ALWAYS_READ, _HIGHEST_COMPRESSION * member.compress_size):
             raise InvalidInputError(
-                f"{key} claims {size:,} bytes, more than the file has or than is read ({LARGEST_ARRAY:,})"
+                f"{key} claims {size:,} bytes in {member.compress_size:,}: no pictures are so alike"
             )
         array = np.frombuffer(bytearray(stream.read(size)), dtype=dtype)
     if array.nbytes != size:

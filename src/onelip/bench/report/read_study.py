@@ -50,6 +50,7 @@ LOG_FILE = "log.jsonl"
 """Written by the training beside its record."""
 
 _MOST_LAYERS, _MOST_LOSSES, _MOST_RADII, _LONGEST_LOG = 2000, 400, 1000, 50_000_000
+_MOST_MISSING, _MOST_NOT_FINITE = 2000, 20
 
 _Row = TypeVar("_Row")
 
@@ -93,10 +94,18 @@ def read_study(folder: Path) -> StudyResults:
         memory=rows(_measured_memory, measures("memory")),
         operations=rows(_counted_operations, measures("macs")),
         diagnosed=rows(_diagnosed, [run for run in finished if run.record.metrics.get("diagnostics")]),
-        missing_results=tuple(missing),
+        missing_results=_shortened(missing),
         notes=tuple(visible(note) for note in notes[:20]) if isinstance(notes, list) else (),
         mixed_devices=mixed,
     )
+
+
+def _shortened(missing: list[MissingResult]) -> tuple[MissingResult, ...]:
+    """As many as people read; a plan or record of somebody else may have any number."""
+    rest = len(missing) - _MOST_MISSING
+    if rest <= 0:
+        return tuple(missing)
+    return *missing[:_MOST_MISSING], MissingResult("not shown", f"{rest:,} more results are missing")
 
 
 def _order(run: StoredRun) -> tuple[int, str, Path]:
@@ -112,6 +121,7 @@ def _trained(run: StoredRun, missing: list[MissingResult]) -> TrainedRun:
     if not isinstance(curve, list) or len(curve) > _MOST_RADII:
         raise UnreadableRecordError(f"metrics.test_certified_curve is no list of at most {_MOST_RADII} shares")
     shares = RecordFields({str(k): value for k, value in enumerate(curve)}, "metrics.test_certified_curve")
+    odd: list[str] = []
     for name, value in metrics.tree.items():
         if (
             isinstance(value, float)
@@ -119,7 +129,10 @@ def _trained(run: StoredRun, missing: list[MissingResult]) -> TrainedRun:
             and "accuracy" in name
             and metrics.optional(name) is None
         ):
-            missing.append(_without_result(run, "not finite", f"{name} is {value}"))
+            odd.append(f"{visible(name)} is {value}")
+    if odd:
+        more = f" and {len(odd) - _MOST_NOT_FINITE:,} more" if len(odd) > _MOST_NOT_FINITE else ""
+        missing.append(_without_result(run, "not finite", ", ".join(odd[:_MOST_NOT_FINITE]) + more))
     return TrainedRun(
         run=run.folder.name,
         network=config.network(),

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ from onelip.errors import InvalidInputError
 
 _NONFINITE = "$nonfinite"
 _NONFINITE_VALUES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_DEEPEST = 50
 _HASH_DIGITS = 12  # 48 bits: a million runs collide with probability 0.2 %, and a collision is detected
 
 
@@ -61,9 +62,19 @@ def dump_json(value: Any, *, indent: int | None = 2, where: str = "value") -> st
 def parse_json(text: str) -> Any:
     """The value that `dump_json` wrote; ValueError for text that is not strict JSON, or nested beyond reason."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_decode_object)
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_decode_object)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
+    level = [value]
+    for _ in range(_DEEPEST):  # what json can read may still be too deep for whoever walks through it
+        level = [item for node in level if isinstance(node, (dict, list)) for item in _items(node)]
+    if level:
+        raise ValueError(f"nested too deep, more than {_DEEPEST} levels")
+    return value
+
+
+def _items(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return node.values() if isinstance(node, dict) else node
 
 
 def canonical_json(value: Any) -> str:

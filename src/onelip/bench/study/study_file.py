@@ -83,7 +83,8 @@ def _read(study: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise InvalidInputError(f"{path}: cannot be read ({error}); move it away to plan the study anew") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidInputError(f"{path}: cannot be read ({reason}); move it away to plan the study anew") from error
     if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):
         raise InvalidInputError(f"{path}: is not a plan of this version of onelip; use another folder")
     for name in ("options", "sessions", "jobs"):
