@@ -350,22 +350,20 @@ def test_hostile_text_is_shown_and_executes_nothing(browser: Browser, tmp_path: 
     text = page.locator("main").text_content() or ""
     for nasty in NASTY[:11]:
         assert nasty.strip() in text, nasty
-    _check_that_a_hole_would_be_found(page, report.page, hits, messages)
+    _check_that_a_hole_would_be_found(page, report.page, messages)
 
 
-def _check_that_a_hole_would_be_found(page: Page, good: Path, hits: list[str], messages: list[str]) -> None:
+def _check_that_a_hole_would_be_found(page: Page, good: Path, messages: list[str]) -> None:
     """One string that is not escaped: the policy stops it and says so, and without the policy it is executed."""
-    content = good.read_text().replace("</main>", "<img src=x onerror=hit()></main>")
+    content = good.read_text().replace("</main>", "<img src=x onerror=document.title='executed'></main>")
     leaking = good.with_name("leaking.html")
     leaking.write_text(content)
     page.goto(leaking.as_uri())
-    page.wait_for_load_state("networkidle")
-    assert hits == []
+    assert page.title() != "executed"
     assert any("Content Security Policy" in message for message in messages)
     leaking.write_text(re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", content))
     page.goto(leaking.as_uri())
-    page.wait_for_load_state("networkidle")
-    assert hits == ["executed"]
+    assert page.title() == "executed"
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
