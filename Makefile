@@ -51,7 +51,7 @@ unit: $(STAMP) ## pytest, one worker per core
 coverage: $(STAMP) ## the same, and which lines no test runs
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow" --cov --cov-report=term
 
-fuzz: $(STAMP) ## 2,000 malformed inputs on every command that reads files: none may crash, hang or fool it
+fuzz: $(STAMP) ## 2,000 malformed inputs and 43 attacks on every command that reads files: none may crash, hang or fool it
 	cd tests && OMP_NUM_THREADS=1 PYTHONPATH=. ../$(BIN)/python -m hostile.corpus --cases 2000 --seed $(or $(SEED),0)
 
 test-all: lint types imports $(STAMP) ## make test, and the tests that train every method
