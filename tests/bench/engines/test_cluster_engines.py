@@ -171,7 +171,7 @@ def test_a_cluster_that_starts_slowly_is_started_again(
     monkeypatch.setattr(ray_engine, "_import_ray", lambda: ray)
     with contextlib.nullcontext() if reason is None else pytest.raises(OnelipError, match=reason):
         ray_engine.RayEngine(tmp_path, workers=2)
-    assert next(starts) == {2: 3, 100: 5, 0: 1}[slow_starts]
+    assert next(starts) == {2: 3, 100: 3, 0: 1}[slow_starts]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from onelip.bench.study.job_memory import predicted_bytes
 from onelip.bench.terminal import say
 from onelip.errors import InvalidInputError, OnelipError, one_line
 
-_TOO_SLOW, _TRIALS = "timed out during startup", 5  # Ray gives itself 30 seconds, which a busy machine may not keep
+_TOO_SLOW, _TRIALS = "timed out during startup", 3  # Ray gives itself 30 seconds, which a busy machine may not keep
 _MEMORY_FACTOR = 1.2  # kernels use scratch space beside the predicted tensors
 
 

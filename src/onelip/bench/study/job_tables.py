@@ -61,7 +61,8 @@ def _epochs(job: Job, study: Path) -> str:
 
 def state_table(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path) -> Table:
     """One row per job: how it stands, where it was worked on last and how often."""
-    table = plain_table(("job", "state", "host", "engine"), ("attempts", "time"), padding=0)
+    columns = ("job", "state", "host", "engine")
+    table = plain_table(columns, ("attempts", "time"), wrapped=("job", "host"), padding=0)
     for job in jobs:
         state, attempts = states[job.name], read_attempts(job, study)
         table.add_row(
