@@ -24,7 +24,7 @@ from onelip.linalg.fourier import kernel_to_frequency
 from onelip.models import ConvNet
 
 METHODS = [pytest.param(method, id=method.key) for method in list_methods()]
-LAUNCHES = {"standard": 110, "sandwich": 415}
+LAUNCHES = {"standard": 110}
 """Largest number of launches of a forward pass in training of ConvNet XS, where it is not `MOST_LAUNCHES`."""
 MOST_LAUNCHES = 400
 

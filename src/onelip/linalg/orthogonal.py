@@ -16,9 +16,9 @@ from onelip.linalg.spectral import frobenius_norm, one_batch, real_parts, scale_
 from onelip.linalg.verified import cholesky, solve
 
 
-def _limit_norm(matrix: Tensor, limit: float) -> Tensor:
-    """Scale a matrix down to Frobenius norm `limit`; below it, return it unchanged."""
-    return matrix / (_limiting_norm(matrix) / limit).clamp(min=1)[..., None, None]
+def _in_limits(matrix: Tensor, limit: float) -> Tensor:
+    """A matrix of Frobenius norm at most 1: divided by `limit`, or by its norm where that is larger."""
+    return matrix / _limiting_norm(matrix).clamp(min=limit)[..., None, None]
 
 
 def _limiting_norm(matrix: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def _limiting_norm(matrix: Tensor) -> Tensor:
 
 
 def _limit_gradient(matrix: Tensor, gradient: Tensor, limit: float) -> Tensor:
-    """Gradient of `_limit_norm`: f g, f the factor, without the part along W where the norm of f W is fixed."""
+    """Gradient of f W, f the factor down to the norm `limit`, without the part along W where that norm is fixed."""
     norm = _limiting_norm(matrix)[..., None, None]
     unit = matrix / norm.clamp(min=limit)
     along = (unit.conj() * gradient).real.sum((-2, -1), keepdim=True)
@@ -43,7 +43,7 @@ def cayley(matrix: Tensor) -> Tensor:
     With A = U - U^H + V^H V, Q = [(I - A)(I + A)^(-1); -2 V (I + A)^(-1)] has orthonormal columns; V is empty for a
     square matrix, and a wide matrix is treated as its conjugate transpose. Every U and V give an isometry, but rounding
     grows with the condition number 1 + ||A|| of I + A, so U and V are scaled down where the Frobenius norm of U or
-    the square of that of V exceeds eps^(-1/2) / 64 (45 for float32, 1e6 for float64).
+    the square of that of V exceeds about eps^(-1/2) / 64 (64 for float32, 2^20 for float64).
     """
     if matrix.shape[-2] < matrix.shape[-1]:
         return cayley(matrix.mH).mH
@@ -61,14 +61,16 @@ class _Cayley(torch.autograd.Function):
 
     @staticmethod
     def forward(matrix: Tensor) -> Tensor:
-        upper, lower = _limited_blocks(matrix)
-        skew, one = upper - upper.mH, identity(upper.shape[-1], upper)
-        if lower.shape[-2] == 0:
-            return solve(one + skew, one - skew)  # both factors commute
-        v = one_batch(lower)
-        a = torch.baddbmm(one_batch(skew), v.mH, v)
+        columns, limit = matrix.shape[-1], _cayley_limit(matrix)
+        upper = _in_limits(matrix[..., :columns, :], limit)
+        skew, one = upper - upper.mH, identity(columns, upper)
+        if matrix.shape[-2] == columns:
+            # both factors commute
+            return solve(torch.add(one, skew, alpha=limit), torch.sub(one, skew, alpha=limit))
+        v = one_batch(_in_limits(matrix[..., columns:, :], math.sqrt(limit)))
+        a = torch.baddbmm(one_batch(skew), v.mH, v, beta=limit, alpha=limit)
         # Transposes instead of left=False, whose complex result is a lazy conjugate that torch.compile does not expect.
-        isometry = solve((one + a).mT, torch.cat([one - a, -2 * v], dim=-2).mT).mT
+        isometry = solve((one + a).mT, torch.cat([one - a, (-2 * math.sqrt(limit)) * v], dim=-2).mT).mT
         return isometry.view(matrix.shape)
 
     @staticmethod
@@ -83,12 +85,12 @@ class _Cayley(torch.autograd.Function):
 
 def cayley_gradient(matrix: Tensor, isometry: Tensor, gradient: Tensor) -> Tensor:
     """That of a W with at least as many rows as columns, given Q and its gradient."""
-    columns = matrix.shape[-1]
-    _, lower = _limited_blocks(matrix)
+    columns, limit = matrix.shape[-1], _cayley_limit(matrix)
+    lower = matrix[..., columns:, :]
+    lower = lower if lower.shape[-2] == 0 else math.sqrt(limit) * _in_limits(lower, math.sqrt(limit))
     inverse = (isometry[..., :columns, :] + identity(columns, matrix)) / 2
     above, below = gradient[..., :columns, :], gradient[..., columns:, :]
     to_a = -2 * (inverse.mH @ (above - lower.mH @ below) @ inverse.mH)
-    limit = _cayley_limit(matrix)
     to_upper = _limit_gradient(matrix[..., :columns, :], to_a - to_a.mH, limit)
     if lower.shape[-2] == 0:
         return to_upper
@@ -113,15 +115,8 @@ class CayleyTransforms(MatrixFunction):
 
 
 def _cayley_limit(matrix: Tensor) -> float:
-    return torch.finfo(matrix.dtype).eps ** -0.5 / 64
-
-
-def _limited_blocks(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """U and V of W = [U; V], each of limited norm; V has no rows where W is square."""
-    columns, limit = matrix.shape[-1], _cayley_limit(matrix)
-    lower = matrix[..., columns:, :]
-    lower = lower if lower.shape[-2] == 0 else _limit_norm(lower, math.sqrt(limit))
-    return _limit_norm(matrix[..., :columns, :], limit), lower
+    """About eps^(-1/2) / 64, a power of 4: dividing by it, or by its root, rounds nothing."""
+    return 4.0 ** round(math.log(torch.finfo(matrix.dtype).eps ** -0.5 / 64, 4))
 
 
 def cholesky_orthogonalise(matrix: Tensor) -> Tensor:
