@@ -90,7 +90,7 @@ def test_what_fails_or_does_not_fit_is_named_and_the_others_go_on(
     output = capsys.readouterr().out
     assert "standard: RuntimeError: something is wrong" in output
     assert "aol" in output
-    monkeypatch.setattr(measurements, "_predicted_training", lambda network, batch_size: 94 * GIB)
+    monkeypatch.setattr(measurements, "_predicted_training", lambda network, batch_size, forms: 94 * GIB)
     monkeypatch.setattr(measurements, "available_memory", lambda device: GIB)
     assert run(["measure", "memory", "--device", "cpu", *common]) == 0
     assert capsys.readouterr().out.count("needs 94.0 GiB") == 3

@@ -14,6 +14,7 @@ from onelip.bench.measurement.memory import MemoryUse
 from onelip.bench.measurement.memory_limits import GIB
 from onelip.bench.runs import NetworkSpec, RunStatus, read_record
 from onelip.errors import InvalidInputError
+from onelip.linalg.device_forms import device_forms
 
 NETWORK = NetworkSpec(method="standard", width=4)
 PREDICTION = Measurement("memory", NETWORK, 2, PREDICTED)
@@ -30,7 +31,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def _predict(monkeypatch: pytest.MonkeyPatch, training: int, available: int) -> None:
-    monkeypatch.setattr(measurements, "_predicted_training", lambda network, batch_size: training)
+    monkeypatch.setattr(measurements, "_predicted_training", lambda network, batch_size, forms: training)
     monkeypatch.setattr(measurements, "available_memory", lambda device: available)
 
 
@@ -123,7 +124,7 @@ def test_the_same_network_and_images_are_measured_each_time(monkeypatch: pytest.
     monkeypatch.setattr(
         measurements, "measure_memory", lambda model, x, labels: seen.extend((*model.parameters(), x, labels)) or USE
     )
-    monkeypatch.setattr(measurements, "_predicted_training", lambda network, batch_size: 0)
+    monkeypatch.setattr(measurements, "_predicted_training", lambda network, batch_size, forms: 0)
     for _ in range(2):
         measure(replace(PREDICTION, device="cpu"))
     half = len(seen) // 2
@@ -176,3 +177,13 @@ def test_sizes_and_devices_that_make_no_sense_are_refused() -> None:
         Measurement("macs", NETWORK, 0)
     with pytest.raises(InvalidInputError, match="time"):
         Measurement("time", NETWORK, device=PREDICTED)
+
+
+def test_memory_for_a_gpu_is_predicted_in_its_own_forms() -> None:
+    """The layers of LOT keep other tensors there: complex matrices, and the steps of an iteration."""
+    network = NetworkSpec(method="lot", width=4)
+    measurements._predicted_training.cache_clear()
+    cpu = measurements._predicted_training(network, 4, "cpu")
+    accelerator = measurements._predicted_training(network, 4, "accelerator")
+    with device_forms("accelerator"):
+        assert accelerator == measure(Measurement("memory", network, 4, PREDICTED))["training"] != cpu

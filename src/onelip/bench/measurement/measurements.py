@@ -32,6 +32,7 @@ from onelip.bench.runs.machine import device_name
 from onelip.errors import InvalidInputError, one_line
 from onelip.factories import factory_source, is_factory_name
 from onelip.layers import get_method
+from onelip.linalg.device_forms import Forms, device_forms
 from onelip.protocol import REFERENCE
 
 Quantity = Literal["time", "memory", "macs", "certify"]
@@ -181,9 +182,10 @@ def measure(measurement: Measurement) -> dict[str, Any]:
     device = torch.device(measurement.device)
     if measurement.device == PREDICTED:
         return _measure(measurement, device)
-    needed = _predicted_training(measurement.network, measurement.batch_size)
+    forms: Forms = "cpu" if device.type == "cpu" else "accelerator"
+    needed = _predicted_training(measurement.network, measurement.batch_size, forms)
     if measurement.quantity == "time":
-        needed += _predicted_training(reference_of(measurement.network), measurement.batch_size)
+        needed += _predicted_training(reference_of(measurement.network), measurement.batch_size, forms)
     available = available_memory(device)
     too_large = {"fits": False, "needed_bytes": needed, "available_bytes": available}
     if not fits(needed, available):
@@ -217,7 +219,11 @@ def _measure(measurement: Measurement, device: torch.device) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=64)
-def _predicted_training(network: NetworkSpec, batch_size: int) -> int:
-    """Peak bytes of training. Layers of other packages look at values; the plain network stands for them."""
+def _predicted_training(network: NetworkSpec, batch_size: int, forms: Forms) -> int:
+    """Peak bytes of training in the forms of CPUs or of accelerators.
+
+    Layers of other packages look at values; the plain network stands for them.
+    """
     known = replace(network, method="standard") if network.method in PEERS else network
-    return measure(Measurement("memory", known, batch_size, PREDICTED))["training"]
+    with device_forms(forms):
+        return measure(Measurement("memory", known, batch_size, PREDICTED))["training"]
