@@ -186,4 +186,6 @@ def test_memory_for_a_gpu_is_predicted_in_its_own_forms() -> None:
     cpu = measurements._predicted_training(network, 4, "cpu")
     accelerator = measurements._predicted_training(network, 4, "accelerator")
     with device_forms("accelerator"):
-        assert accelerator == measure(Measurement("memory", network, 4, PREDICTED))["training"] != cpu
+        again = measure(Measurement("memory", network, 4, PREDICTED))["training"]
+    assert abs(accelerator - again) <= 0.01 * again, (accelerator, again)  # constants are made once
+    assert abs(accelerator - cpu) >= 0.02 * cpu, (accelerator, cpu)
