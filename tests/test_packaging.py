@@ -1,4 +1,4 @@
-"""The built wheel in an environment that has torch, numpy and safetensors, and nothing else."""
+"""The wheel that the sdist builds, in an environment that has torch, numpy and safetensors, and nothing else."""
 
 from __future__ import annotations
 
@@ -40,8 +40,11 @@ def top_level_files(distribution: str) -> set[str]:
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fresh environment with the wheel in it; the packages that it needs are linked, not installed again."""
     folder = tmp_path_factory.mktemp("packaging")
+    source = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(folder)]
+    subprocess.run(source, cwd=ROOT, capture_output=True, check=True)
+    (sdist,) = folder.glob("onelip-*.tar.gz")
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
-    subprocess.run([*build, str(folder), str(ROOT)], check=True)
+    subprocess.run([*build, str(folder), str(sdist)], check=True)
     (wheel,) = folder.glob("onelip-*.whl")
     venv.create(folder / "env", with_pip=False, symlinks=True)
     (packages,) = (folder / "env" / "lib").glob("python*/site-packages")

@@ -10,9 +10,10 @@ def one_line(error: BaseException) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'aol'?` where a known name is close to this one, else nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """` (did you mean 'aol'?)` where a known name is close to this one, else nothing; letters swapped are closest."""
+    close = difflib.get_close_matches(word, list(known), n=9, cutoff=0.5)
+    close.sort(key=lambda name: sorted(name) != sorted(word))
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 class OnelipError(Exception):

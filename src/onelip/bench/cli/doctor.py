@@ -78,7 +78,7 @@ def machine_findings() -> Iterator[Finding]:
     yield Finding("torch", "ok", f"{versions['torch']}, numpy {versions['numpy']}")
     gib = facts["memory_bytes"] / 2**30
     yield Finding(
-        "machine", "ok", f"{facts['cpu']}, {facts['usable_cores']} cores, {gib:.0f} GiB, load {facts['load']}"
+        "machine", "ok", f"{facts['cpu']}, usable cores: {facts['usable_cores']}, {gib:.0f} GiB, load {facts['load']}"
     )
     cards = ", ".join(f"{card['name']} ({card['memory_bytes'] / 2**30:.0f} GiB)" for card in facts["gpus"])
     yield Finding("device", "ok" if cards else "note", cards or "no GPU: everything runs on the CPU")
@@ -142,7 +142,7 @@ def certificate_finding(method: str) -> Finding:
     sound = changed == 0 and constant <= 1 + 1e-4
     result = f"{changed} change the answer" if changed else "none changes the answer"
     attacks = f"{len(images) * len(answers)} points at the edge, {result}"
-    return Finding(f"certify {method}", "ok" if sound else "FAILED", f"constant {constant:.6f}, {attacks}")
+    return Finding(f"certify {method}", "ok" if sound else "FAILED", f"constant {constant:#.7g}, {attacks}")
 
 
 def edges(model: nn.Module, images: Tensor, radii: Tensor) -> Iterator[Tensor]:
