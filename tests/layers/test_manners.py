@@ -11,10 +11,27 @@ import pytest
 import torch
 from torch import nn
 
-from onelip import OffsetCrossEntropy, certify
+from onelip import ConvNet, OffsetCrossEntropy, certified_accuracy, certify, layers, losses
 from onelip.errors import InvalidInputError
-from onelip.layers import AOLConv2d, AOLLinear, LOTConv2d, create_conv3d, list_methods
+from onelip.layers import (
+    AOLConv2d,
+    AOLLinear,
+    BatchCentering,
+    GroupSort,
+    Householder,
+    MaxMin,
+    ScaledAvgPool2d,
+    ScaledMaxPool2d,
+    UnitRowsLinear,
+    create_conv,
+    create_conv1d,
+    create_conv3d,
+    create_conv_transpose,
+    create_linear,
+    list_methods,
+)
 from onelip.losses import HKR
+from onelip.models import FastNet
 
 X = torch.rand(2, 3, 8, 8)
 BYTES = (255 * X).to(torch.uint8)
@@ -70,11 +87,60 @@ def test_training_in_evaluation_mode_warns_once() -> None:
                 layer(torch.rand(2, 4))
 
 
-def test_constructors_tell_their_arguments() -> None:
-    for method in list_methods():
-        for kind in (method.conv, method.linear_layer):
-            names = [name for name in inspect.signature(kind).parameters if name != "options"]
-            text = inspect.getdoc(kind.__init__) or ""
-            assert names[0] in text, kind
-            assert "lipschitz: the constant" in text, kind
-    assert "padding_mode" in inspect.signature(LOTConv2d).parameters
+LAYERS: list[tuple[Callable[..., nn.Module], tuple[Any, ...], tuple[int, ...]]] = [
+    (create_conv, (4, 4, 3), (2, 4, 6, 6)),
+    (create_conv_transpose, (4, 4, 2, 2), (2, 4, 3, 3)),
+    (create_conv1d, (4, 4, 3), (2, 4, 6)),
+    (create_linear, (4, 4), (2, 4)),
+]
+
+
+@pytest.mark.parametrize("method", [method.key for method in list_methods()])
+def test_every_layer_tells_what_it_expects(method: str) -> None:
+    for create, arguments, shape in LAYERS:
+        layer = create(method, *arguments)
+        wrong: list[Any] = [
+            torch.zeros(shape, dtype=torch.uint8),
+            torch.zeros(shape, dtype=torch.complex64),
+            torch.zeros(shape[0], 3, *shape[2:]),
+            torch.zeros(5),
+            torch.zeros(()),
+            [[1.0] * 4] * 2,
+        ]
+        for x in wrong:
+            with pytest.raises(InvalidInputError, match=type(layer).__name__) as caught:
+                layer(x)
+            assert "\n" not in str(caught.value)
+
+
+PARTS = [getattr(layers, name) for name in layers.__all__ if inspect.isclass(getattr(layers, name))]
+LOSSES = [getattr(losses, name) for name in losses.__all__ if inspect.isclass(getattr(losses, name))]
+
+
+@pytest.mark.parametrize("kind", [*PARTS, *LOSSES], ids=lambda kind: kind.__name__)
+def test_constructors_tell_their_arguments(kind: type[Any]) -> None:
+    if not issubclass(kind, nn.Module) or inspect.isabstract(kind):
+        return
+    text = f"{inspect.getdoc(kind)} {inspect.getdoc(kind.__init__)}"
+    own = [name for name in inspect.signature(kind).parameters if name not in ("args", "kwargs", "options")]
+    assert [name for name in own if name not in text] == []
+
+
+def test_parts_and_networks_tell_what_they_expect() -> None:
+    mistakes: list[Callable[[], Any]] = [
+        lambda: MaxMin()(X),
+        lambda: GroupSort(4)(X),
+        lambda: Householder(4)(X),
+        lambda: BatchCentering(3)(BYTES),
+        lambda: ScaledAvgPool2d(2)(BYTES),
+        lambda: ScaledMaxPool2d(2)([1]),  # pyright: ignore[reportArgumentType]
+        lambda: UnitRowsLinear(4, 2)(torch.zeros(2, 3)),
+        lambda: FastNet(width=16)(torch.zeros(1, 3, 30, 32)),
+        lambda: ConvNet("aol", None, num_classes=2, input_size=8, width=4)(X[0]),
+        lambda: certify(MODEL, X[0]),
+        lambda: certified_accuracy(MODEL, [(X, [0, 1])]),
+    ]
+    for mistake in mistakes:
+        with pytest.raises(InvalidInputError) as caught:
+            mistake()
+        assert "\n" not in str(caught.value)

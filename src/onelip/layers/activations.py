@@ -114,6 +114,10 @@ class GroupSort(BoundedModule):
 
     With n groups, group j holds the channels j, j + n, j + 2n, ..., so that group_size=2 is MaxMin. Anil,
     Lucas, Grosse: "Sorting out Lipschitz function approximation" (2019).
+
+    Args:
+        group_size: how many channels are sorted together; it divides their number.
+        dim: the dimension of the channels.
     """
 
     def __init__(self, group_size: int, dim: int = 1) -> None:
@@ -149,6 +153,12 @@ class Householder(BoundedModule):
 
     Points of the line are their own reflections, so the map is continuous. t = pi/2, the start, is MaxMin.
     Singla, Singla, Feizi: "Improved deterministic l2 robustness on CIFAR-10 and CIFAR-100" (2022).
+
+    Args:
+        channels: their number, which is even.
+        dim: the dimension of the channels.
+        device: where to create the angles.
+        dtype: type of the angles.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
+from onelip.layers.arguments import check_numbers
 from onelip.layers.bounded import BoundedModule
 from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.linear_bounds import bias_norm
@@ -70,6 +71,7 @@ class BatchCentering(BoundedModule):
         return x + _per_channel(self._shift(mean), x)
 
     def _check(self, x: Tensor) -> None:
+        check_numbers(self, x)
         if x.dim() < 2 or x.shape[1] != self.num_features:
             raise InvalidInputError(
                 f"{type(self).__name__} expects (batch, {self.num_features}, ...), got {tuple(x.shape)}"
@@ -103,6 +105,13 @@ class BatchLipNorm(BatchCentering):
     """(x - mean) / max(1, largest standard deviation of a channel) + bias: centred, and shrunk where it is wide.
 
     One factor of at most 1 for all channels keeps the layer a multiple of an isometry.
+
+    Args:
+        num_features: channels, dimension 1 of the input.
+        momentum: weight of the newest batch in the running statistics; None averages all batches equally.
+        affine: learn a bias per channel.
+        device: where to create the parameters.
+        dtype: type of the parameters.
     """
 
     running_var: Tensor
@@ -153,6 +162,7 @@ class LayerCentering(BoundedModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, ...) to the same shape."""
+        check_numbers(self, x)
         return x - x.mean(self._dims(x.dim() - 1), keepdim=True)
 
     def _dims(self, count: int) -> list[int]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
+from onelip.layers.arguments import check_numbers
 
 
 class ConvexSum(nn.Module):
@@ -68,6 +69,13 @@ class LipschitzResidual(ConvexSum):
 
     The branch keeps the shape. A plain sum x + branch(x) has constant 2 for a 1-Lipschitz branch, and a stack of n
     of them 2^n.
+
+    Args:
+        branch: a module whose output has the shape of its input.
+        weight: a at the start.
+        learnable: whether a is trained, as the sigmoid of a parameter.
+        device: where to create the parameter.
+        dtype: type of the parameter.
     """
 
     def __init__(
@@ -110,6 +118,13 @@ class UnitRowsLinear(nn.Module):
 
     The layer as a whole is not: two scores differ with a constant ||w_i - w_j|| of up to 2 for unit rows, which
     `certify` computes for every pair instead of taking sqrt(2).
+
+    Args:
+        in_features: size of the last dimension of the input.
+        out_features: number of scores.
+        bias: whether a bias is added.
+        device: where to create the parameters.
+        dtype: type of the parameters.
     """
 
     def __init__(
@@ -138,6 +153,9 @@ class UnitRowsLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, in_features) to (batch, out_features)."""
+        check_numbers(self, x)
+        if not x.dim() or x.shape[-1] != self.in_features:
+            raise InvalidInputError(f"UnitRowsLinear expects (batch, {self.in_features}), got {tuple(x.shape)}")
         return F.linear(x, F.normalize(self.weight, dim=1), self.bias)
 
     def extra_repr(self) -> str:

@@ -84,7 +84,14 @@ class NActivation(BoundedModule):
 
 
 class LipschitzPReLU(BoundedModule):
-    """max(0, x) + s min(0, x) with a learned slope s that is kept in [-1, 1]; one for all channels, or one for each."""
+    """max(0, x) + s min(0, x) with a learned slope s that is kept in [-1, 1].
+
+    Args:
+        num_parameters: 1 slope for all channels, or as many as there are channels in dimension 1.
+        init: the slope at the start.
+        device: where to create the slopes.
+        dtype: type of the slopes.
+    """
 
     def __init__(
         self,

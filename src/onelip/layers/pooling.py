@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
+from onelip.layers.arguments import check_numbers
 from onelip.layers.bounded import BoundedModule
 from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, exact_bound, linear_bound, relative_bound
 from onelip.linalg.proven import SAFETY
@@ -22,6 +23,9 @@ class ScaledAvgPool2d(BoundedModule):
     """sum of a k x k window / k: average pooling times k, a 1-Lipschitz map with norm exactly 1.
 
     Windows lie side by side (stride k); the image must consist of whole windows.
+
+    Args:
+        kernel_size: side of the window, or its height and width.
     """
 
     def __init__(self, kernel_size: int | tuple[int, int]) -> None:
@@ -30,6 +34,7 @@ class ScaledAvgPool2d(BoundedModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, channels, height / k, width / k)."""
+        check_numbers(self, x)
         _check_whole(self, x.shape[-2:], self.kernel_size)
         return F.avg_pool2d(x, self.kernel_size) * math.sqrt(math.prod(self.kernel_size))
 
@@ -43,7 +48,11 @@ class ScaledAvgPool2d(BoundedModule):
 
 
 class ScaledAdaptiveAvgPool2d(BoundedModule):
-    """`ScaledAvgPool2d` to a given output size, which has to divide the image; (1, 1) pools globally."""
+    """`ScaledAvgPool2d` to a given output size, which has to divide the image; (1, 1) pools globally.
+
+    Args:
+        output_size: side of the output, or its height and width.
+    """
 
     def __init__(self, output_size: int | tuple[int, int] = 1) -> None:
         super().__init__()
@@ -51,6 +60,7 @@ class ScaledAdaptiveAvgPool2d(BoundedModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, channels, *output_size)."""
+        check_numbers(self, x)
         window = self._window_of(x.shape[-2:])
         return F.avg_pool2d(x, window) * math.sqrt(math.prod(window))
 
@@ -72,6 +82,11 @@ class ScaledMaxPool2d(BoundedModule):
 
     |max a - max b| <= ||a - b|| in every window, and a pixel lies in at most ceil(k / s) windows along each axis. Where
     windows do not overlap the constant is 1, and this is `nn.MaxPool2d`.
+
+    Args:
+        kernel_size: side of the window, or its height and width.
+        stride: pixels between windows; by default they lie side by side.
+        padding: pixels around the image that no maximum is taken of.
     """
 
     def __init__(
@@ -88,6 +103,7 @@ class ScaledMaxPool2d(BoundedModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """The largest pixel of each window, scaled."""
+        check_numbers(self, x)
         y = F.max_pool2d(x, self.kernel_size, self.stride, self.padding)
         return y if self.scale == 1 else y * self.scale
 
@@ -104,6 +120,10 @@ class L2NormPool2d(BoundedModule):
     """sqrt(sum of x^2 over a k x k window + eps): the norm of each window, made smooth at 0 by eps.
 
     It is 1-Lipschitz for every eps >= 0: its gradient is the window divided by something no smaller than its norm.
+
+    Args:
+        kernel_size: side of the window, or its height and width.
+        eps: added to the sum of squares.
     """
 
     def __init__(self, kernel_size: int | tuple[int, int], eps: float = 1e-6) -> None:
@@ -115,6 +135,7 @@ class L2NormPool2d(BoundedModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, channels, height / k, width / k)."""
+        check_numbers(self, x)
         _check_whole(self, x.shape[-2:], self.kernel_size)
         # The sum as a mean times the number: avg_pool2d is the pooling that every backend has.
         total = F.avg_pool2d(x.square(), self.kernel_size) * math.prod(self.kernel_size)
@@ -155,8 +176,8 @@ def _window(module: nn.Module, value: int | tuple[int, int], name: str = "kernel
 
 
 def _check_whole(module: nn.Module, size: torch.Size | tuple[int, ...], parts: tuple[int, int]) -> None:
-    if size[0] % parts[0] or size[1] % parts[1]:
+    if len(size) < 2 or size[0] % parts[0] or size[1] % parts[1]:
         raise InvalidInputError(
-            f"{type(module).__name__}: an image of {size[0]} x {size[1]} does not divide by {parts[0]} x {parts[1]}; "
-            "pad or crop it first"
+            f"{type(module).__name__}: an image of {' x '.join(map(str, size))} does not divide by "
+            f"{parts[0]} x {parts[1]}; pad or crop it first"
         )

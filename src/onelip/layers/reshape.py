@@ -42,7 +42,7 @@ class ZeroChannelPad(BoundedModule):
 
 
 class FirstChannels(BoundedModule):
-    """Keep the first `channels` channels and drop the rest."""
+    """Keep the first `channels` channels of dimension `dim` and drop the rest."""
 
     def __init__(self, channels: int, dim: int = 1) -> None:
         super().__init__()

@@ -189,9 +189,9 @@ class LipschitzLinear(ParametrisedLayer):
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features)."""
         check_numbers(self, x)
-        if x.shape[-1] != self.in_features:
+        if not x.dim() or x.shape[-1] != self.in_features:
             raise InvalidInputError(
-                f"{type(self).__name__} expects {self.in_features} features in the last dimension, got {x.shape[-1]}"
+                f"{type(self).__name__} expects {self.in_features} features in the last dimension, got {tuple(x.shape)}"
             )
         return self.apply_to(x, self.transformed())
 

@@ -65,7 +65,7 @@ class LogitAnnealing(nn.Module):
 
     The factor (1 - p)^beta takes the weight from examples whose margin is large already: the capacity of a Lipschitz
     network is better spent on the others. Lai et al.: "Enhancing certified robustness via block reflector orthogonal
-    layers and logit annealing loss" (2025); defaults are those of its networks.
+    layers and logit annealing loss" (2025); defaults are those of its networks. T is the `temperature`.
     """
 
     def __init__(self, offset: float = 2.0, temperature: float = 0.75, beta: float = 5.0) -> None:

@@ -53,7 +53,8 @@ class HKR(nn.Module):
 class HKRMulticlass(nn.Module):
     """HKR of every class against the rest, averaged over the classes; one score per class.
 
-    A class that the batch has no example of, or nothing else, adds nothing to the transport term.
+    A class that the batch has no example of, or nothing else, adds nothing to the transport term. `alpha` weighs the
+    hinge of this `margin`, as in HKR.
     """
 
     def __init__(self, alpha: float = 0.9, margin: float = 1.0) -> None:

@@ -41,7 +41,12 @@ class NamedNetwork(nn.Sequential):
         self.input_shape: tuple[int, int, int] = arguments["input_shape"]
 
     def forward(self, input: Tensor) -> Tensor:
-        """Scores."""
+        """Scores of images (batch, *input_shape)."""
+        if tuple(input.shape[1:]) != self.input_shape:
+            raise InvalidInputError(
+                f"{type(self).__name__} expects (batch, {', '.join(map(str, self.input_shape))}), "
+                f"got {tuple(input.shape)}"
+            )
         if not self.training or torch.compiler.is_compiling():
             return super().forward(input)
         layers = [(cast(LipschitzLayer, self.get_submodule(name)), size) for name, size in self.sizes.items()]
