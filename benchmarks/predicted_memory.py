@@ -10,9 +10,9 @@ import pandas as pd
 from onelip.bench import published
 from onelip.bench.published.predicted_costs import FILE, IMAGE_SIZES
 from onelip.bench.report.read_study import read_study
-from onelip.bench.report.trained_models import newest
+from onelip.bench.report.trained_models import current
 
-rows = newest(row for row in read_study(Path(sys.argv[1])).memory if row.source == "predicted")
+rows = current(row for row in read_study(Path(sys.argv[1])).memory if row.source == "predicted")
 table = pd.DataFrame(
     {
         "method": [row.network.method for row in rows],
