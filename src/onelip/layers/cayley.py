@@ -122,6 +122,6 @@ METHOD = MethodInfo(
         input_memory="2*b*s**2*c",
         parameter_operations="real DFT & solves",
         parameter_macs="8*s**2*c**3/3",
-        parameter_memory="4*s**2*c**2",
+        parameter_memory="s**2*c**2",
     ),
 )

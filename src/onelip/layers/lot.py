@@ -86,6 +86,6 @@ METHOD = MethodInfo(
         input_memory="2*b*s**2*c",
         parameter_operations="real DFT; Gram, eigh & 2 MMs in float64",
         parameter_macs="20*s**2*c**3",
-        parameter_memory="5*s**2*c**2",
+        parameter_memory="2*s**2*c**2",
     ),
 )

@@ -310,6 +310,6 @@ METHOD = MethodInfo(
         input_memory="2*b*s**2*c",
         parameter_operations="real DFT & solves",
         parameter_macs="20*s**2*c**3/3",
-        parameter_memory="8*s**2*c**2",
+        parameter_memory="2*s**2*c**2",
     ),
 )

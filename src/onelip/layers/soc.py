@@ -277,6 +277,6 @@ METHOD = MethodInfo(
         input_memory="2*b*s**2*c",
         parameter_operations="Gram iteration, real DFT & MMs",
         parameter_macs="c**3*k**2 + 13*s**2*c**3/2",
-        parameter_memory="15*s**2*c**2/2",
+        parameter_memory="s**2*c**2",
     ),
 )
