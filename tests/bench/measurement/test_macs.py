@@ -154,7 +154,7 @@ def test_meta_tensors_give_the_same_counts() -> None:
         with without_memory():
             counted = count_layer(create_conv(method, 6, 6, 3), torch.rand(2, 6, 8, 8))
         assert counted.input == real.input
-        if method == "lot":  # a correction that only matrices of a large condition number need counts where none is known
+        if method == "lot":  # counts a correction that only some matrices need
             assert real.parameters <= counted.parameters <= 1.25 * real.parameters
         else:
             assert counted.parameters == real.parameters
