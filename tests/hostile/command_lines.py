@@ -46,7 +46,7 @@ _PLACES: tuple[tuple[str, ...], ...] = (
     ("plan", "--gpus", "?", "--preset", "?"),
     ("search", *NETWORK, "--epochs", "1", "--quiet", "--trials", "1", "--studies-dir", "?"),
     ("search", *NETWORK, "--epochs", "1", "--trials", "?", "--sampler", "?"),
-    ("methods", "?"), ("theory", "?"), ("published", "?"), ("reproduce", "?"), ("measure", "?"),
+    ("methods", "?"), ("theory", "?"), ("published", "?"), ("reproduce", "--methods", "?"), ("measure", "?"),
     ("measure", "macs", "--methods", "?"),
 )  # fmt: skip
 
