@@ -140,6 +140,7 @@ STEPS: list[Step] = [
     lambda a, b, c: (
         a + torch.zeros_like(a) + c * torch.ones_like(b) + a.new_zeros(4) + a.new_ones(1) * a.new_tensor([0.3])
     ),
+    lambda a, b, c: torch.cat([a, torch.full_like(b, 0.1), torch.arange(4).expand(len(b), 1, 4, 4) + 2**24], 1)[:, 1:5],
     # products
     lambda a, b, c: F.linear(a, weights(4, 4, like=a), weights(4, like=a)) + b @ weights(4, 4, like=a),
     lambda a, b, c: weights(4, 4, like=a) @ a + b.__rmatmul__(weights(4, 4, like=a)),

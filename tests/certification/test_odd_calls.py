@@ -120,6 +120,7 @@ def test_a_slope_that_is_no_number_is_no_slope(function: Callable[[Tensor], Tens
     assert not certify(model, x).radii.any()
 
 
+@pytest.mark.filterwarnings("ignore:__array_wrap__")  # torch's own, where an array meets a tensor
 def test_numbers_of_numpy_are_numbers() -> None:
     assert lipschitz_bound(Calls(lambda x: np.float64(3) * x), (4,)) == pytest.approx(3.0)
     assert lipschitz_bound(Calls(lambda x: x + np.ones(4, np.float32)), (4,)) == 1.0

@@ -21,11 +21,12 @@ IMAGE = (4, 6, 6)
 
 
 class Run(nn.Module):
-    """A function as a model."""
+    """A function as a model that computes in float64."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.function = function
+        self.register_buffer("kind", torch.zeros((), dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.function(x)

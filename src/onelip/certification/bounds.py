@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from onelip.certification.call_arguments import Arguments
 from onelip.certification.fingerprint import Fingerprint
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
 from onelip.certification.graph import Graph, Shape
 from onelip.certification.leaves import Proofs
-from onelip.certification.precision import ieee_arithmetic
+from onelip.certification.precision import check_switches, ieee_arithmetic
+from onelip.certification.program import check_outputs
 from onelip.certification.tracing import Tracer
-from onelip.errors import InvalidInputError, UnknownLipschitzConstant
+from onelip.errors import BrokenCertificateError, InvalidInputError, UnknownLipschitzConstant
 
 _BATCH = 2
 """Inputs of zeros on which a model is traced: two, so that what mixes the inputs of a batch is seen."""
@@ -78,19 +80,80 @@ def lipschitz_bound(model: nn.Module, input_shape: Any = None) -> float:
 def trace(model: nn.Module, input_shape: Any = None) -> Graph:
     """The graph of a model in evaluation mode, for inputs of one shape."""
     check_surroundings()
-    program = evaluation_model(model)
-    with ieee_arithmetic(), torch.no_grad():
-        frozen = frozen_copy(program)
-        before, tracer = Fingerprint(frozen), Tracer(frozen, Proofs(), program_dtype(program))
-        graph, _ = tracer.run(zero_arguments(program, input_shape))
-        check_stateless(before, frozen)
+    with ieee_arithmetic() as switches, torch.no_grad():
+        graph = prove(evaluation_model(model), input_shape).graph
+        check_switches(switches)
         return graph
 
 
-def check_stateless(before: Fingerprint, model: nn.Module) -> None:
-    """Refuse a model that is not the same after a call as before."""
-    if not before.matches(model):
-        names = ", ".join(map(repr, before.changed_attributes(model))) or "its buffers"
+@dataclass(frozen=True)
+class ProvenModel:
+    """A model with pinned weights, what is proven about its parts, and its graph for inputs of one shape."""
+
+    frozen: nn.Module
+    proofs: Proofs
+    dtype: torch.dtype
+    input_shape: Any
+    graph: Graph
+
+    def tracer(self) -> Tracer:
+        """For another batch."""
+        return Tracer(self.frozen, self.proofs, self.dtype)
+
+
+def prove(program: nn.Module, input_shape: Any) -> ProvenModel:
+    """Trace a model in evaluation mode and check the trace against the model itself."""
+    frozen, proofs, dtype = frozen_copy(program), Proofs(), program_dtype(program)
+    before, zeros = Fingerprint(frozen), zero_arguments(program, input_shape)
+    tracer = Tracer(frozen, proofs, dtype)
+    graph, value = tracer.run(zeros)
+    check_stateless(before, frozen)
+    settled = Fingerprint(frozen)
+    tracer.check_other_answers(zeros, graph, value)  # whether it was seen to ask or not
+    check_stateless(settled, frozen, strictly=True)
+    check_on_samples(program, tracer, zeros)
+    return ProvenModel(frozen, proofs, dtype, zeros.input_shape, graph)
+
+
+def check_on_samples(program: nn.Module, tracer: Tracer, zeros: Arguments) -> None:
+    """The graph checked against the model itself, on random inputs: together, and one of them alone."""
+    samples = zeros.drawn()
+    graph, value = tracer.run(samples)
+    taken = samples.to(tracer.dtype)
+    moved = torch.linalg.vector_norm(taken.vectors() - samples.vectors(), dim=1).cpu()
+    outputs, value = taken.call(program).detach().cpu(), value.detach().cpu()
+    check_outputs(graph, value, outputs, moved, tracer.dtype)
+    if fixed_batch(program) is None:
+        alone = samples.part(slice(0, 1)).to(tracer.dtype).call(program).detach().cpu()
+        with batch_matters_not():
+            check_outputs(graph, value, with_first(alone, outputs), moved, tracer.dtype)
+
+
+def with_first(alone: Tensor, outputs: Tensor) -> Tensor:
+    """The outputs of a batch with what came out for its first input alone in the place of the first."""
+    if alone.shape != outputs[:1].shape:
+        raise BrokenCertificateError(f"the output has the shape {tuple(alone.shape)} for one input")
+    return torch.cat([alone, outputs[1:]])
+
+
+@contextmanager
+def batch_matters_not() -> Iterator[None]:
+    """A difference found here is one between an input alone and the same input among others."""
+    try:
+        yield
+    except BrokenCertificateError as error:
+        raise UnknownLipschitzConstant(
+            "the Lipschitz constant of the model is not known: what it computes for an input depends on the number of "
+            "inputs in the batch"
+        ) from error
+
+
+def check_stateless(before: Fingerprint, model: nn.Module, strictly: bool = False) -> None:
+    """Refuse a model that is not the same after a call as before. After a second call with inputs of the same shape
+    (`strictly`) nothing may be kept that was not kept after the first.
+    """
+    if not before.matches(model, strictly):
+        names = ", ".join(map(repr, before.changed_attributes(model, strictly))) or "its buffers"
         raise UnknownLipschitzConstant(
             f"the Lipschitz constant of the model is not known: its forward changes {names}, so that it may be another "
             "function at every call; what is only kept for others to look at must be None before"

@@ -45,6 +45,8 @@ class Arguments:
         form = _mapped(x, lambda part: _slot_or_fixed(part, found))
         if not found:
             raise InvalidInputError(f"x has no tensor of a floating type, such as float32: got {_described(x)}")
+        if any(tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized for tensor in found):
+            raise InvalidInputError("x is sparse, nested or quantised, expected ordinary tensors: use x.to_dense()")
         if any(tensor.dim() < 1 or not len(tensor) or len(tensor) != len(found[0]) for tensor in found):
             shapes = " and ".join(str(tuple(tensor.shape)) for tensor in found)
             raise InvalidInputError(f"x has the shape {shapes}, expected (batch, ...) with one batch of at least 1")
@@ -91,9 +93,21 @@ class Arguments:
         """Copies in another type: a model may work in place."""
         return Arguments(self.form, tuple(tensor.to(dtype, copy=True) for tensor in self.tensors))
 
+    def plain(self) -> Arguments:
+        """The same without subclasses of Tensor, which may compute anything; labelled images for instance."""
+        return Arguments(self.form, tuple(tensor.as_subclass(Tensor) for tensor in self.tensors))
+
+    def drawn(self) -> Arguments:
+        """Random numbers in the places of the floating tensors, always the same, in float64, some small, some large."""
+        options: Any = {"generator": torch.Generator().manual_seed(0), "dtype": torch.float64}
+        drawn = [torch.randn(tensor.shape, **options) for tensor in self.tensors]
+        for numbers in drawn:
+            numbers[1::2] *= 100
+        return Arguments(self.form, tuple(part.to(t.device) for part, t in zip(drawn, self.tensors, strict=True)))
+
     def vectors(self) -> Tensor:
         """(batch, entries): the vector of each sample, in float64."""
-        return torch.cat([tensor.double().reshape(self.batch, -1) for tensor in self.tensors], 1)
+        return torch.cat([tensor.double().reshape(self.batch, -1) for tensor in self.plain().tensors], 1)
 
     def ranges(self) -> Iterator[tuple[str, int, Tensor]]:
         """Of each floating tensor its name, where it begins in the vector, and itself.
@@ -111,9 +125,11 @@ class Arguments:
         """Parts of the batch. Fixed tensors that are as long as the batch are split with it."""
         if self.batch <= size:
             return [self]
-        return [self._part(slice(start, start + size)) for start in range(0, self.batch, size)]
+        return [self.part(slice(start, start + size)) for start in range(0, self.batch, size)]
 
-    def _part(self, samples: slice) -> Arguments:
+    def part(self, samples: slice) -> Arguments:
+        """Some of the samples."""
+
         def cut(part: Any) -> Any:
             along = isinstance(part, Tensor) and part.dim() > 0 and len(part) == self.batch
             return part[samples] if along else part

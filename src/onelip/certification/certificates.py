@@ -18,17 +18,22 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from onelip.certification.bounds import check_stateless, fixed_batch, program_dtype, zero_arguments
+from onelip.certification.bounds import (
+    batch_matters_not,
+    check_stateless,
+    fixed_batch,
+    program_dtype,
+    prove,
+    with_first,
+)
 from onelip.certification.call_arguments import Arguments
 from onelip.certification.fingerprint import Fingerprint
-from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy, unwrapped
+from onelip.certification.frozen import check_surroundings, evaluation_model, unwrapped
 from onelip.certification.graph import Graph
-from onelip.certification.leaves import Proofs
 from onelip.certification.margins import ScoreConstants, certified_radii, margins
-from onelip.certification.precision import ieee_arithmetic
+from onelip.certification.precision import check_switches, ieee_arithmetic
 from onelip.certification.program import check_program
 from onelip.certification.rounding import error_at_sample, error_in_ball
-from onelip.certification.tracing import Tracer
 from onelip.errors import BrokenCertificateError, InvalidInputError
 from onelip.linalg.layer_bound import FLOAT32, FLOAT64
 
@@ -136,10 +141,9 @@ class Certifier:
         self._fingerprint = Fingerprint(self._original)
         self._program = self._fingerprint if self.model is self._original else Fingerprint(self.model)
         with ieee_arithmetic() as self.switches, torch.no_grad():
-            self._frozen, self._proofs = frozen_copy(self.model), Proofs()
-            zeros = zero_arguments(self.model, input_shape)
-            self.input_shape = zeros.input_shape
-            self.graph, _ = self._tracer().run(zeros)
+            self._proven = prove(self.model, input_shape)
+            check_switches(self.switches)
+        self.input_shape, self.graph = self._proven.input_shape, self._proven.graph
         if len(self.graph.output.shape) != 1 or self.graph.output.shape[0] < 2:
             raise InvalidInputError("certificates need a model that maps an input to at least two scores")
 
@@ -173,24 +177,28 @@ class Certifier:
         """
         arguments = Arguments.of(x)
         with ieee_arithmetic():
-            graph, exact = self._tracer().run(arguments.to(torch.float64))
+            graph, exact = self._proven.tracer().run(arguments.plain().to(torch.float64))
         here, moved = error_at_sample(graph.used(), FLOAT64, len(exact)), torch.zeros(len(exact), dtype=torch.float64)
         check_program(graph, ScoreConstants.of(graph), here, exact.cpu(), scores.cpu(), moved, scores.dtype)
 
-    def _tracer(self) -> Tracer:
-        return Tracer(self._frozen, self._proofs, self.dtype)
-
     def _certify(self, arguments: Arguments) -> tuple[Tensor, Tensor, Tensor]:
         with ieee_arithmetic():
-            graph, scores = self._tracer().run(arguments.to(torch.float64))
+            graph, scores = self._proven.tracer().run(arguments.plain().to(torch.float64))
             scores = scores.cpu()
-            taken = arguments.to(self.dtype)
+            taken, alone = arguments.to(self.dtype), arguments.part(slice(0, 1)).to(self.dtype)
             moved = torch.linalg.vector_norm(taken.vectors() - arguments.vectors(), dim=1).cpu()
-            program = taken.call(self.model).cpu()
+            program = taken.call(self.model).as_subclass(Tensor).cpu()
+            check_switches(self.switches)
+            fixed = fixed_batch(self.model) is not None
+            first = program if fixed else alone.call(self.model).as_subclass(Tensor).cpu()
         predictions = scores.argmax(1)
         nodes, constants = graph.used(), ScoreConstants.of(graph)
         here = error_at_sample(nodes, FLOAT64, len(scores))
         check_program(graph, constants, here, scores, program, moved, self.dtype)
+        with batch_matters_not():
+            check_program(
+                graph, constants, here, scores, with_first(first[:1] if fixed else first, program), moved, self.dtype
+            )
         radii = self._radii(graph, constants, scores, predictions)
         if self.arithmetic == "float32":
             predictions = _compared(program, predictions, radii)

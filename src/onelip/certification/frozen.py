@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize, remove_spectral_norm, remove_weight_norm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
@@ -21,7 +22,8 @@ from onelip.errors import InvalidInputError, UnknownLipschitzConstant
 from onelip.layers.base import LipschitzLayer
 
 _WRAPPERS = {"DataParallel": "module", "DistributedDataParallel": "module", "OptimizedModule": "_orig_mod"}
-_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
+PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
+"""Types that compute as torch does; a subclass may do anything."""
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -37,7 +39,18 @@ def evaluation_model(model: nn.Module) -> nn.Module:
     Certificates speak of what a model computes in evaluation mode, and never change the mode of the caller's model.
     """
     model = unwrapped(model)
+    _check_model(model)
     return _copied(model).eval() if any(module.training for module in model.modules()) else model
+
+
+def _check_model(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise InvalidInputError(
+            f"the model must be a torch.nn.Module, got a {type(model).__name__}: call it in the forward of one"
+        )
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if is_lazy(tensor):
+            raise InvalidInputError(f"{name!r} has no shape yet: call the model on a batch before it is certified")
 
 
 def frozen_copy(model: nn.Module) -> nn.Module:
@@ -103,7 +116,7 @@ def _check_tensors(model: nn.Module) -> None:
                 "cannot be looked into; certify the module that it was made from"
             )
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if type(tensor) not in _TENSORS:
+        if type(tensor) not in PLAIN_TENSORS:
             raise UnknownLipschitzConstant(
                 f"the Lipschitz constant of {name!r} is not known: it is a {type(tensor).__name__}, a subclass of "
                 "Tensor that may compute anything; use plain tensors"

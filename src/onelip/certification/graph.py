@@ -167,11 +167,17 @@ class Graph:
         return tuple(node for node in self.nodes if node.index in needed)
 
     def calls(self) -> list[tuple[object, ...]]:
-        """What is called on what: equal for two traces of one program."""
-        return [
-            (node.place, node.shape, node.coefficients, node.lipschitz, [source.index for source in node.inputs])
-            for node in self.nodes
-        ]
+        """What is called on what: equal for two traces of one program. Where values lie in memory does not matter."""
+        numbers: dict[int, int] = {}
+        found: list[tuple[object, ...]] = []
+        for node in self.nodes:
+            sources = [numbers[source.index] for source in node.inputs]
+            if node.place.kind == "contiguous":
+                numbers[node.index] = sources[0]
+                continue
+            numbers[node.index] = len(found)
+            found.append((node.place, node.shape, node.coefficients, node.lipschitz, sources))
+        return found
 
 
 def product_bound(factors: Sequence[float]) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from onelip.certification.fingerprint import Fingerprint
 from onelip.certification.graph import Place, Scores, Shape
 from onelip.certification.padded_convolutions import padded_convolution_bound
 from onelip.certification.proof_costs import announce, layer_proof_cost
@@ -44,15 +45,26 @@ class Proofs:
     """What has been proven about the modules and weights of one model, each proof kept with its weights."""
 
     def __init__(self) -> None:
-        self._leaves: dict[int, tuple[nn.Module, Leaf | None]] = {}
+        self._leaves: dict[int, tuple[nn.Module, Leaf | None, Fingerprint | None]] = {}
         self._bounds: dict[tuple[int, Shape], tuple[LayerBound, Scores | None]] = {}
         self._kept: dict[Any, list[tuple[tuple[Tensor, ...], Any]]] = {}
 
     def leaf(self, module: nn.Module) -> Leaf | None:
-        """The module as a leaf, or None if it has to be entered."""
+        """The module as a leaf, or None if it has to be entered.
+
+        Its bound is proven once, for what it is then. Code that changes weights while it runs, or replaces them as
+        `torch.func.functional_call` does, or reaches a module that is not part of the model, may call it as another.
+        """
         if id(module) not in self._leaves:
-            self._leaves[id(module)] = module, _leaf_of(module)
-        return self._leaves[id(module)][1]
+            found = _leaf_of(module)
+            self._leaves[id(module)] = module, found, None if found is None else Fingerprint(module)
+        _, leaf, as_proven = self._leaves[id(module)]
+        if as_proven is not None and not as_proven.matches(module):
+            raise UnknownLipschitzConstant(
+                f"the Lipschitz constant of {type(module).__name__} is not known: its weights or attributes are not "
+                "those that its bound was proven with; they must not change, or be replaced, while the model runs"
+            )
+        return leaf
 
     def leaf_bound(self, leaf: Leaf, shape: Shape, place: Place) -> tuple[LayerBound, Scores | None]:
         """What is proven about a leaf for inputs of this shape, and its rows if it is a matrix."""
@@ -87,6 +99,11 @@ def _same(first: Tensor, second: Tensor) -> bool:
 def _leaf_of(module: nn.Module) -> Leaf | None:
     if type(module) in _ENTERED:
         return None
+    if isinstance(module, LipschitzLayer) and module.training:
+        raise UnknownLipschitzConstant(
+            f"the Lipschitz constant of {type(module).__name__} is not known: it is in training mode, its model not, "
+            "perhaps because a plain list holds it; use nn.ModuleList, or call its eval()"
+        )
     if declares(module):
         return Leaf(module, lambda shape: _declared_bound(module, shape), in_float64(module))
     if callable(getattr(type(module), "bound", None)) and not _replaced(module):

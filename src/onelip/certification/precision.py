@@ -10,7 +10,7 @@ torch.backends are frozen in some programs, and that of `mkldnn` sets another sw
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -58,7 +58,18 @@ def ieee_arithmetic() -> Iterator[dict[str, str]]:
             if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(_all_switches())
-        yield {"autocast": "off", **_state()}
+        state = _state()
+        wrong = [name for name, value in state.items() if name.endswith("fp32_precision") and value != "ieee"]
+        if wrong:
+            raise BrokenCertificateError(f"the precision of {', '.join(wrong)} cannot be set to IEEE")
+        yield {"autocast": "off", **state}
+
+
+def check_switches(state: Mapping[str, str]) -> None:
+    """Raise where a model has switched something, by which it may compute as it does not here."""
+    moved = [name for name, value in _state().items() if value != state.get(name)]
+    if moved:
+        raise BrokenCertificateError(f"the model itself switched {', '.join(moved)}, which precision depends on")
 
 
 @contextmanager
@@ -134,7 +145,4 @@ def _state() -> dict[str, str]:
         f"{backend}.{operation}.fp32_precision": torch._C._get_fp32_precision_getter(backend, operation)  # pyright: ignore
         for backend, operation in (_PRECISIONS if hasattr(torch._C, "_get_fp32_precision_getter") else [])
     }
-    wrong = [name for name, value in new.items() if value != "ieee"]
-    if wrong:
-        raise BrokenCertificateError(f"the precision of {', '.join(wrong)} cannot be set to IEEE")
     return old | new

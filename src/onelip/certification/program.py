@@ -24,6 +24,32 @@ def arithmetic_of(dtype: torch.dtype) -> Arithmetic:
     return known[dtype] if dtype in known else Arithmetic(torch.finfo(dtype).eps / 2, torch.finfo(dtype).tiny)
 
 
+def check_outputs(graph: Graph, value: Tensor, program: Tensor, moved: Tensor, dtype: torch.dtype) -> None:
+    """As `check_program`, for outputs of any shape: by the norm of what is returned for an input."""
+    if not isinstance(program, Tensor) or program.shape != value.shape:
+        raise BrokenCertificateError("the model's own output has another shape than that of the graph")
+    here, there = _errors(graph, error_at_sample(graph.used(), FLOAT64, len(value)), moved, dtype)
+    allowed = sum(forward.errors[graph.output.index] for forward in (here, there)) + graph.output.lipschitz * moved
+    difference = torch.linalg.vector_norm((program.double() - value).flatten(1), dim=1)
+    wrong = torch.isfinite(allowed) & ~(difference <= allowed * SAFETY)
+    if bool(wrong.any()):
+        raise BrokenCertificateError(
+            f"what the model returns differs from what was traced by up to {float(difference[wrong].amax()):.3g}, "
+            "more than rounding can explain: it computes something else, or this device not as the proof assumes"
+        )
+
+
+def _errors(graph: Graph, here: ForwardError, moved: Tensor, dtype: torch.dtype) -> tuple[ForwardError, ForwardError]:
+    """Errors of the float64 pass, and of the program on inputs that may be rounded.
+
+    What is not declared is believed to be exact in certificates, but not held against the program.
+    """
+    nodes = graph.used()
+    if any(node.rounding is None for node in nodes if node.inputs):
+        here = error_at_sample(nodes, FLOAT64, len(moved), assumed=1.0)
+    return here, error_in_ball(nodes, arithmetic_of(dtype), here, moved, assumed=1.0)
+
+
 def check_program(
     graph: Graph,
     constants: ScoreConstants,
@@ -36,11 +62,7 @@ def check_program(
     """Raise where the program's scores are not the graph's. `moved`: how far its inputs are from the graph's."""
     if not isinstance(program, Tensor) or program.shape != scores.shape:
         raise BrokenCertificateError("the model's own output has another shape than that of the pinned weights")
-    nodes = graph.used()
-    unknown = any(node.rounding is None for node in nodes if node.inputs)
-    if unknown:  # what is not declared is believed to be exact in certificates, but not held against the program
-        here = error_at_sample(nodes, FLOAT64, len(scores), assumed=1.0)
-    there = error_in_ball(nodes, arithmetic_of(dtype), here, moved, assumed=1.0)
+    here, there = _errors(graph, here, moved, dtype)
     allowed = constants.errors(here, FLOAT64) + constants.errors(there, arithmetic_of(dtype))
     allowed = (allowed + (graph.output.lipschitz * moved * SAFETY).nan_to_num(nan=torch.inf)[:, None]) * SAFETY
     difference = (program.double() - scores).abs()

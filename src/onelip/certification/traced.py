@@ -64,8 +64,8 @@ class Traced:
     @property
     def requires_grad(self) -> bool:
         """Whether the program would record gradients here: the trace is made with either answer."""
-        self.tracer.asked_for_gradient = True
-        return self.tracer.with_gradient
+        self.tracer.was_asked = True
+        return self.tracer.answers_otherwise
 
     @property
     def is_cuda(self) -> bool:
@@ -106,12 +106,18 @@ class Traced:
         return False
 
     def is_contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
-        """As Tensor.is_contiguous."""
-        return self.value.is_contiguous(memory_format=memory_format)
+        """As Tensor.is_contiguous; inputs may lie in memory in any way, so the trace is made with either answer."""
+        self.tracer.was_asked = True
+        return self.value.is_contiguous(memory_format=memory_format) != self.tracer.answers_otherwise
 
     def stride(self, dim: int | None = None) -> Any:
-        """As Tensor.stride."""
-        return self.value.stride() if dim is None else self.value.stride(dim)
+        """As Tensor.stride, and with the other answer that of a tensor whose dimensions lie in reverse order."""
+        self.tracer.was_asked = True
+        value = self.value
+        if self.tracer.answers_otherwise:
+            order = tuple(range(value.dim()))[::-1]
+            value = value.permute(order).contiguous().permute(order)
+        return value.stride() if dim is None else value.stride(dim)
 
     def get_device(self) -> int:
         """As Tensor.get_device."""
@@ -198,12 +204,17 @@ for _name in OPERATORS:
     setattr(Traced, _name, _operator(_name))
 
 
+def nested(value: Any) -> Iterator[Any]:
+    """All that is inside nested tuples, lists and dictionaries."""
+    if isinstance(value, tuple | list):
+        for part in value:
+            yield from nested(part)
+    elif isinstance(value, dict):
+        yield from nested(list(value.values()))
+    else:
+        yield value
+
+
 def all_traced(value: Any) -> Iterator[Traced]:
     """The traced values in nested tuples, lists and dictionaries."""
-    if isinstance(value, Traced):
-        yield value
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from all_traced(part)
-    elif isinstance(value, dict):
-        yield from all_traced(list(value.values()))
+    return (part for part in nested(value) if isinstance(part, Traced))

@@ -14,11 +14,8 @@ value meets them.
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_internals
 
 from onelip.certification.call_arguments import Arguments
+from onelip.certification.frozen import PLAIN_TENSORS
 from onelip.certification.graph import (
     Fact,
     Graph,
@@ -37,18 +35,16 @@ from onelip.certification.graph import (
     product_bound,
     sum_bound,
 )
+from onelip.certification.interception import call_module, intercepting, quiet, users_line
 from onelip.certification.joint import joint_lipschitz
 from onelip.certification.leaves import Leaf, Proofs
 from onelip.certification.operations import find_inside, find_operation, module_refusal, refusal
-from onelip.certification.traced import Traced, all_traced, by_input
+from onelip.certification.randomness import global_states
+from onelip.certification.traced import Traced, all_traced, by_input, nested
 from onelip.errors import UnknownLipschitzConstant
 from onelip.linalg.layer_bound import Hidden, LayerBound, Rounding
 from onelip.linalg.proven import batch_norm_bounds
 from onelip.linalg.tensor_modes import observed
-
-_PATCHING = threading.RLock()
-_TORCH = os.path.dirname(torch.__file__ or "") + os.sep
-_ONELIP = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Tracer:
@@ -60,36 +56,47 @@ class Tracer:
         self.batch, self._device = 0, "cpu"
         self._names = {id(module): name for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
         self._modules: list[nn.Module] = []
-        self.with_gradient, self.asked_for_gradient = False, False
+        self._thread, self._refusal = 0, None
+        self.was_asked, self.answers_otherwise = False, False
+        """Whether the model's code asked how it is run, and whether it is told the other answer."""
 
     def run(self, arguments: Arguments) -> tuple[Graph, Tensor]:
         """The graph of the model on a batch in float64, and what it returns.
 
-        Code that asks whether gradients are recorded may be another program in training than under `no_grad`. It
-        is traced with either answer, and refused where the two traces differ.
+        Code that asks whether gradients are recorded, or whether it is compiled, may be another program in training or
+        deployment than under `no_grad`: it is traced with either answer.
         """
         graph, value = self._trace(arguments)
-        if self.asked_for_gradient:
-            other = Tracer(self.model, self.proofs, self.dtype)
-            other.with_gradient = True
-            again, repeated = other._trace(arguments)
-            if again.calls() != graph.calls() or not torch.allclose(repeated, value, 1e-9, 0.0, equal_nan=True):
-                raise self.refused("the model", "it computes something else where gradients are recorded")
+        if self.was_asked:
+            self.check_other_answers(arguments, graph, value)
         return graph, value
+
+    def check_other_answers(self, arguments: Arguments, graph: Graph, value: Tensor) -> None:
+        """Refuse a model that computes something else where gradients are recorded, or where it is compiled."""
+        other = Tracer(self.model, self.proofs, self.dtype)
+        other.answers_otherwise = True
+        again, repeated = other._trace(arguments)
+        if again.calls() != graph.calls() or not torch.allclose(repeated, value, 1e-9, 0.0, equal_nan=True):
+            raise self.refused(
+                "the model",
+                "it computes something else with gradients, when compiled, or where x lies otherwise in memory",
+            )
 
     def _trace(self, arguments: Arguments) -> tuple[Graph, Tensor]:
         device = arguments.tensors[0].device
-        self.batch, self._device = arguments.batch, device.type
-        drawn = _random_states(device)
+        self.batch, self._device, self._thread = arguments.batch, device.type, threading.get_ident()
+        drawn = global_states(device)
         values = self._inputs(arguments)
-        with torch.set_grad_enabled(self.keep), observed(), self._intercepting():
+        with torch.set_grad_enabled(self.keep or self.answers_otherwise), observed(), intercepting(self):
             try:
                 output = arguments.call(self.model, values)
             except (TypeError, RuntimeError, AttributeError, ValueError) as error:
                 if "Traced" not in str(error):
                     raise
                 raise self.refused("this call", f"it needs true tensors ({_first_line(error)})") from error
-        if not all(map(torch.equal, _random_states(device), drawn)):
+        if self._refusal is not None:  # the model's code caught it, and went on with something else
+            raise self._refusal
+        if global_states(device) != drawn:
             raise self.refused("the model", "it draws random numbers, so that it is another function at every call")
         if not isinstance(output, Traced):
             raise self.refused("the model", f"it returns {_described(output)}, which must be one tensor of the input")
@@ -167,18 +174,21 @@ class Tracer:
         return Place(f"{path}.{operation}" if path else operation, operation, line)
 
     def refused(self, where: Place | str, why: str) -> UnknownLipschitzConstant:
-        """The error for what no bound is known for."""
+        """The error for what no bound is known for. Where the model's code catches it, the trace raises it again."""
         words = (self.place(where) if isinstance(where, str) else where).words()
-        return UnknownLipschitzConstant(f"the Lipschitz constant of {words} is not known: {why}")
+        error = UnknownLipschitzConstant(f"the Lipschitz constant of {words} is not known: {why}")
+        self._refusal = self._refusal or error
+        return error
 
     # What is intercepted
 
     def call(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A function, method or operator of torch with a traced value among its arguments."""
         name = getattr(function, "__name__", str(function))
+        self._check_thread(name)
         for handle in all_traced((arguments, keywords)):
             self.check_current(handle)
-        self._check_types(name, (*arguments, *keywords.values()))
+        self._check_types(name, (arguments, keywords))
         operation = find_operation(function)
         if operation is None:
             place = self.place(name)
@@ -187,17 +197,27 @@ class Tracer:
             operation = find_inside(operation)
             if operation is None:
                 raise self.refused(name, "the batch must be its first dimension")
-        with torch.set_grad_enabled(self.keep), _quiet():
+        with torch.set_grad_enabled(self.keep), quiet():
             return operation.apply(self, arguments, keywords)
 
-    def _check_types(self, name: str, arguments: tuple[Any, ...]) -> None:
+    def _check_thread(self, name: str) -> None:
+        if threading.get_ident() != self._thread:
+            raise self.refused(name, "another thread computes it, in no certain order; stay in that of forward")
+
+    def _check_types(self, name: str, arguments: Any) -> None:
         """Types that change what the call computes in ways that no handler looks at."""
-        if any(isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()) for value in arguments):
-            raise self.refused(name, "complex numbers are not supported; keep real and imaginary parts apart")
         if torch.is_autocast_enabled(self._device):
             raise self.refused(
                 name, "it runs under autocast, which rounds to a shorter type; take autocast out of forward"
             )
+        for value in nested(arguments):
+            if isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()):
+                raise self.refused(name, "complex numbers are not supported; keep real and imaginary parts apart")
+            if isinstance(value, Tensor) and type(value) not in PLAIN_TENSORS:
+                kind = type(value).__name__
+                raise self.refused(name, f"a {kind} is a subclass of Tensor and may compute anything; use tensors")
+            if isinstance(value, Tensor) and (value.layout != torch.strided or value.is_quantized):
+                raise self.refused(name, "it computes with sparse or quantised numbers; use .to_dense() first")
 
     def overwrite(self, handle: Traced, result: Traced) -> Traced:
         """`handle` holds the result from now on, and every other view of its memory is stale."""
@@ -211,25 +231,29 @@ class Tracer:
 
     def call_module(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A module that is called: a leaf is one node, all others are entered."""
+        self._check_thread(type(module).__name__)
         (handle,) = arguments if len(arguments) == 1 and not keywords else (None,)
         one = isinstance(handle, Traced) and handle.before is None and not _has_hooks(module)
-        leaf = self.proofs.leaf(module) if one else None
         self._modules.append(module)
         try:
             reason = module_refusal(module)
             if reason is not None:
                 raise self.refused(type(module).__name__, reason)
+            leaf = self.proofs.leaf(module) if one else None
             if leaf is None:
-                return _TRUE_CALL(module, *arguments, **keywords)
+                return call_module(module, *arguments, **keywords)
             assert isinstance(handle, Traced)
             return self._leaf_node(module, leaf, handle)
+        except UnknownLipschitzConstant as error:
+            self._refusal = self._refusal or error
+            raise
         finally:
             self._modules.pop()
 
     def _leaf_node(self, module: nn.Module, leaf: Leaf, handle: Traced) -> Traced:
         self.check_current(handle)
         place = Place(self._names.get(id(module), ""), type(module).__name__, _users_line())
-        with torch.set_grad_enabled(self.keep), _quiet():
+        with torch.set_grad_enabled(self.keep), quiet():
             bound, scores = self.proofs.leaf_bound(leaf, handle.shape_without_batch(), place)
             version = handle.value._version
             value = leaf.run(handle.value)
@@ -248,7 +272,7 @@ class Tracer:
 
     @staticmethod
     def _measured(hidden: Hidden, handle: Traced) -> HiddenNorms:
-        with _quiet(), torch.no_grad():
+        with quiet(), torch.no_grad():
             return HiddenNorms(batch_norm_bounds(hidden.run(handle.value)), hidden.bound)
 
     def add_unary(
@@ -260,52 +284,6 @@ class Tracer:
         result = self.add(*arguments, facts=facts, shares_memory=shares, weighted=(1.0,))
         result.node.exact_offset = bound.offset
         return result
-
-    @contextmanager
-    def _intercepting(self) -> Iterator[None]:
-        """Calls of modules come here while the model runs."""
-        tracer, here = self, threading.get_ident()
-
-        def call(module: nn.Module, *arguments: Any, **keywords: Any) -> Any:
-            if any(handle.tracer is tracer for handle in all_traced((arguments, keywords))):
-                return tracer.call_module(module, arguments, keywords)
-            return _TRUE_CALL(module, *arguments, **keywords)
-
-        def answer(true: Callable[[], bool], when_recording: bool) -> Callable[[], bool]:
-            def asked() -> bool:
-                asks = sys._getframe(1).f_code.co_filename
-                if asks.startswith((_TORCH, _ONELIP)) or threading.get_ident() != here:
-                    return true()
-                tracer.asked_for_gradient = True
-                return when_recording == tracer.with_gradient
-
-            return asked
-
-        with _PATCHING:
-            nn.Module.__call__ = call
-            torch.is_grad_enabled = answer(_TRUE_GRADIENT, True)
-            torch.is_inference_mode_enabled = answer(_TRUE_INFERENCE, False)
-            try:
-                yield
-            finally:
-                nn.Module.__call__ = _TRUE_CALL
-                torch.is_grad_enabled, torch.is_inference_mode_enabled = _TRUE_GRADIENT, _TRUE_INFERENCE
-
-
-_TRUE_CALL = nn.Module.__call__
-_TRUE_GRADIENT, _TRUE_INFERENCE = torch.is_grad_enabled, torch.is_inference_mode_enabled
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """While a proof or a leaf runs, modules are called as usual, and onelip's layers take their fast ways."""
-    intercepting = nn.Module.__call__
-    nn.Module.__call__ = _TRUE_CALL
-    try:
-        with observed(False):
-            yield
-    finally:
-        nn.Module.__call__ = intercepting
 
 
 def _lipschitz(node: Node) -> float:
@@ -320,26 +298,13 @@ def _lipschitz(node: Node) -> float:
     return min(apart, together * sum_bound([float(len(pairs))]) ** 0.5 * (1 + 2.0**-40))
 
 
-def _random_states(device: torch.device) -> list[Tensor]:
-    """Those of torch's generators that a model on this device draws from."""
-    states = [torch.get_rng_state()]
-    return states if device.type == "cpu" else [*states, torch.get_device_module(device).get_rng_state()]
-
-
 def _has_hooks(module: nn.Module) -> bool:
     everywhere = module_internals._global_forward_hooks or module_internals._global_forward_pre_hooks
     return bool(everywhere or module._forward_hooks or module._forward_pre_hooks)
 
 
 def _users_line() -> str:
-    """The nearest line of code between the call and the trace that is neither torch's nor onelip's."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code is not Tracer._trace.__code__:
-        name = frame.f_code.co_filename
-        if not name.startswith((_TORCH, _ONELIP)) and "<" not in name:
-            return f"{os.path.basename(name)} line {frame.f_lineno}"
-        frame = frame.f_back
-    return ""
+    return users_line(Tracer._trace.__code__)
 
 
 def _first_line(error: Exception) -> str:

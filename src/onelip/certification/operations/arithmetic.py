@@ -219,7 +219,8 @@ def where(call: Call, condition: Any, input: Any = None, other: Any = None) -> T
     chosen = tuple(value.node if isinstance(value, Traced) else None for value in (input, other))
     if not isinstance(condition, Comparison) or None in chosen or set(chosen) != set(condition.nodes):
         raise call.refused(
-            "a choice by a condition on values jumps in general; use torch.maximum, torch.minimum or clamp"
+            "a choice by a condition on values jumps in general; use torch.maximum, torch.minimum or clamp, and for a "
+            "fixed mask its product with the values"
         )
     largest = condition.greater == (chosen[0] is condition.nodes[0])
     return _extremum(call, input, other, "max" if largest else "min")

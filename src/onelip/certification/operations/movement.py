@@ -18,7 +18,8 @@ from onelip.certification.graph import Moved, exactly
 from onelip.certification.operations.batch_inside import permuted_batch
 from onelip.certification.operations.elementwise import limits_rounding
 from onelip.certification.operations.registered import Call, entries, operation
-from onelip.certification.traced import Traced
+from onelip.certification.traced import Traced, all_traced
+from onelip.linalg.layer_bound import Rounding
 
 
 def _numbers(sizes: tuple[Any, ...]) -> tuple[int, ...]:
@@ -83,10 +84,13 @@ def clone(call: Call, input: Traced, memory_format: Any = None) -> Traced:
     return call.moved(input, input.value, view=False)
 
 
-@operation("to", "type_as", "_to_copy")
-def to(call: Call, input: Any, *targets: Any, **keywords: Any) -> Traced:
+@operation("to", "type_as", "_to_copy", "cpu")
+def to(call: Call, input: Any, *targets: Any, **keywords: Any) -> Any:
     """Another device or memory format. Another type would round."""
-    x = call.traced(input)
+    if not isinstance(input, Traced):  # constants as the values that they meet
+        options = {"dtype": call.tracer.dtype, "device": next(all_traced((targets, keywords))).device}
+        return input.to(**options)
+    x = input
     wanted = [target for target in (*targets, *keywords.values()) if target is not None]
     types = [getattr(target, "dtype", target) for target in wanted]
     if any(isinstance(target, torch.dtype) and target != x.dtype for target in types):
@@ -266,7 +270,17 @@ def _joined(call: Call, parts: Sequence[Any], function: Callable[[Sequence[Tenso
                 marked.append(torch.zeros(shape, dtype=torch.float64))
         return function(marked).flatten().long() - 1
 
-    return call.combined([(part, 1.0) for part in traced], value, exactly, Moved(indices), joint=True)
+    fixed = [part for part in parts if not isinstance(part, Traced)]
+    rounding = joined_rounding(call, fixed, entries(value))
+    return call.combined([(part, 1.0) for part in traced], value, rounding, Moved(indices), joint=True)
+
+
+def joined_rounding(call: Call, fixed: Sequence[Tensor], count: int) -> Rounding:
+    """Constants of another type than the program's may be rounded to it: 2^24 + 1, or 0.1 in float64."""
+    exact = [part.detach().double() for part in fixed if part.numel()]
+    if all(torch.equal(part.to(call.tracer.dtype).double(), part) for part in exact):
+        return exactly
+    return limits_rounding(1.0, max(float(part.abs().amax()) for part in exact), count)
 
 
 @operation("cat", "concat", "concatenate")
@@ -298,9 +312,9 @@ def expand(call: Call, input: Traced, *sizes: Any, implicit: bool = False, **key
 
 
 @operation("expand_as")
-def expand_as(call: Call, input: Any, other: Any) -> Traced:
+def expand_as(call: Call, input: Any, other: Any) -> Any:
     """Copies up to the shape of another."""
-    return expand(call, call.traced(input), *other.shape)
+    return expand(call, input, *other.shape) if isinstance(input, Traced) else input.expand(other.shape)
 
 
 @operation("repeat", "tile")
@@ -386,6 +400,12 @@ def zeros_like(call: Call, input: Traced, **keywords: Any) -> Tensor:
 def ones_like(call: Call, input: Traced, **keywords: Any) -> Tensor:
     """Constants."""
     return _like(call, input, torch.ones, tuple(input.shape), **keywords)
+
+
+@operation("full_like")
+def full_like(call: Call, input: Traced, fill_value: Any, **keywords: Any) -> Tensor:
+    """Constants, in the type of the program."""
+    return _like(call, input, torch.full, tuple(input.shape), fill_value, **keywords)
 
 
 @operation("new_zeros")
