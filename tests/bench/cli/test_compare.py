@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import tiny_data
+import tyro
 from fake_jobs import InlineEngine
 from rich.console import Console
 
@@ -150,10 +151,23 @@ def test_interrupted_and_failed_studies_say_how_to_go_on(
             raise error
 
         monkeypatch.setattr("onelip.bench.training.trainer.Trainer.step", fail)
-        assert run_command([*SMALL, "--methods", "aol", "--no-report"]) == code
+        engine = "--engine ray --address auto --no-shared-fs"
+        assert run_command([*SMALL, "--methods", "aol", "--no-report", *engine.split()]) == code
         printed = capsys.readouterr()
-        assert "onelip compare --out study" in getattr(printed, channel)
+        assert f"`onelip compare --out study {engine}`" in getattr(printed, channel)
     assert "RuntimeError: no memory" in printed.out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        EngineOptions(),
+        EngineOptions(engine="ray", address="head:6379", no_shared_fs=True, worker_dir=Path("a b"), gpu_memory=24),
+        EngineOptions(engine="slurm", partition="gpu", time="4h", slurm_local=True, cpus_per_job=8),
+    ],
+)
+def test_the_options_of_an_engine_can_be_given_again(options: EngineOptions) -> None:
+    assert tyro.cli(EngineOptions, args=options.arguments(), config=(tyro.conf.FlagCreatePairsOff,)) == options
 
 
 def test_a_simulated_study_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
