@@ -24,3 +24,15 @@ def distance_from_isometry(matrix: Tensor) -> float:
     """max |J^T J - I|."""
     gram = matrix.mT @ matrix
     return float((gram - torch.eye(len(gram), dtype=gram.dtype)).abs().max())
+
+
+def circular_norm(kernel: Tensor, size: tuple[int, int]) -> Tensor:
+    """Exact norm of the circular convolution with kernel (..., out, in, kh, kw) on the h x w torus, shape (...).
+
+    The largest singular value of its frequency matrices. Kernels larger than the torus wrap around it.
+    """
+    torus = kernel.new_zeros(*kernel.shape[:-2], *size)
+    for row in range(kernel.shape[-2]):
+        for column in range(kernel.shape[-1]):
+            torus[..., row % size[0], column % size[1]] += kernel[..., row, column]
+    return torch.linalg.matrix_norm(torch.fft.fft2(torus).movedim((-4, -3), (-2, -1)), 2).amax((-2, -1))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,10 @@ if __name__ in ("__main__", "__mp_main__"):  # the second in processes of a trai
     install()
 
 if __name__ == "__main__":
+    # Drivers write no report here: matplotlib and pandas would take longer to load than the study takes to run.
+    sys.modules["onelip.bench.cli.report"] = types.ModuleType("report")
+    sys.modules["onelip.bench.cli.report"].__dict__["write_study_report"] = None
+
     from onelip.bench.cli import main
     from onelip.bench.engines import engine_base, slurm_engine
 

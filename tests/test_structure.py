@@ -11,7 +11,7 @@ import onelip
 SOURCE = Path(onelip.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
-OPTIONAL = {"foolbox", "kornia", "onnx", "onnxruntime", "ray", "submitit", "tensorboard"}
+OPTIONAL = {"cloudpickle", "foolbox", "kornia", "onnx", "onnxruntime", "ray", "submitit", "tensorboard"}
 """Packages of extras, which are imported where they are needed."""
 ALLOWED = {
     ("command.py", "onelip.bench.cli"),  # after a look at whether the extra is there

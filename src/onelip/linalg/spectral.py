@@ -1,4 +1,4 @@
-"""Spectral norms of matrices and convolutions: estimates from below, proven bounds from above, exact values.
+"""Spectral norms of matrices and convolutions: estimates from below, proven bounds from above.
 
 A power iteration gives a *lower* bound, good enough to train with but not to certify. The Gram iteration
 G_0 = A, G_t = G_(t-1)^H G_(t-1) gives ||G_t||_F^(1/2^t) >= sigma_max(A) for every t, with quadratic convergence
@@ -6,15 +6,13 @@ G_0 = A, G_t = G_(t-1)^H G_(t-1) gives ||G_t||_F^(1/2^t) >= sigma_max(A) for eve
 """
 
 import math
-from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
 from onelip.linalg.device_forms import suits_cpu
-from onelip.linalg.fourier import Blocks, check_real, kernel_to_frequency, torus_blocks
+from onelip.linalg.fourier import check_real, kernel_to_frequency, torus_blocks
 
 
 def largest_magnitude(matrix: Tensor) -> Tensor:
@@ -75,60 +73,6 @@ def power_iteration(matrix: Tensor, vector: Tensor, iterations: int) -> tuple[Te
     return sigma * scale[..., 0, 0], vector
 
 
-def _pad_torus(x: Tensor, rows: int, columns: int) -> Tensor:
-    """Circular padding by indices modulo the size, which unlike F.pad may wrap more than once."""
-    height, width = x.shape[-2:]
-    row = torch.arange(-rows, height + rows, device=x.device) % height
-    column = torch.arange(-columns, width + columns, device=x.device) % width
-    return x[..., row, :][..., column]
-
-
-def _convolve(kernel: Tensor, x: Tensor, padding_mode: str) -> Tensor:
-    """Stride-1 'same' convolution of x (..., in, h, w) with kernel (..., out, in, kh, kw), a batch as groups."""
-    *batch, out_channels, in_channels, height, width = kernel.shape
-    rows, columns = height // 2, width // 2
-    folded = x.reshape(1, -1, *x.shape[-2:])
-    if padding_mode == "circular":
-        folded = _pad_torus(folded, rows, columns)
-    else:
-        folded = F.pad(folded, (columns, columns, rows, rows))
-    weight = kernel.reshape(-1, in_channels, height, width)
-    groups = folded.shape[1] // in_channels
-    return F.conv2d(folded, weight, groups=groups).reshape(*batch, out_channels, *x.shape[-2:])
-
-
-def _check_convolution(kernel: Tensor, padding_mode: str) -> None:
-    check_real(kernel)
-    if padding_mode not in ("circular", "zeros"):
-        raise InvalidInputError(f"padding_mode must be 'circular' or 'zeros', not {padding_mode!r}")
-    if kernel.shape[-1] % 2 == 0 or kernel.shape[-2] % 2 == 0:
-        raise InvalidInputError(f"kernel sizes must be odd, not {kernel.shape[-2]} x {kernel.shape[-1]}")
-
-
-def conv_power_iteration(
-    kernel: Tensor, vector: Tensor, iterations: int, padding_mode: str = "circular"
-) -> tuple[Tensor, Tensor]:
-    """Power iteration for the 'same' convolution with kernel (..., out, in, kh, kw) on vector (..., in, h, w).
-
-    As `power_iteration`: a lower bound of the norm, and the new unit vector in the shape of the given one.
-    """
-    _check_convolution(kernel, padding_mode)
-    scale = largest_magnitude(kernel.flatten(-3))
-    scaled = kernel / scale[..., None, None]
-    # With odd 'same' padding the adjoint is a convolution again: channels exchanged, offsets negated.
-    adjoint = scaled.detach().transpose(-3, -4).flip(-2, -1)
-    shape = vector.shape
-    with torch.no_grad():
-        vector = _unit(vector.flatten(-3), vector.flatten(-3))
-        for _ in range(iterations):
-            image = _convolve(scaled, vector.reshape(shape), padding_mode).flatten(-3)
-            image = _unit(image, image).reshape(*shape[:-3], -1, *shape[-2:])
-            vector = _unit(_convolve(adjoint, image, padding_mode).flatten(-3), vector)
-    vector = vector.reshape(shape)
-    sigma = torch.linalg.vector_norm(_convolve(scaled, vector, padding_mode).flatten(-3), dim=-1)
-    return sigma * scale[..., 0, 0], vector
-
-
 def gram_norm_bound(matrix: Tensor, iterations: int = 6) -> Tensor:
     """Proven upper bound ||G_t||_F^(1/2^t) of the spectral norm, shape (...); t = 0 is the Frobenius norm.
 
@@ -170,37 +114,6 @@ def scale_below_one(matrix: Tensor) -> Tensor:
     return (scaled / norm**0.25).reshape(matrix.shape)
 
 
-def fantastic_four(kernel: Tensor, iterations: int = 6) -> Tensor:
-    """Proven upper bound sqrt(kh kw) min(||R||, ||S||, ||T||, ||U||) of the norm of a convolution, shape (...).
-
-    R, S, T, U are the four ways to write the kernel (..., out, in, kh, kw) as a matrix: out x (in kh kw),
-    (out kh kw) x in, (out kh) x (in kw), (out kw) x (in kh) (Singla and Feizi, "Fantastic Four: Differentiable
-    Bounds on Singular Values of Convolution Layers", ICLR 2021). A frequency matrix is each of them between phase
-    vectors of norms whose product is sqrt(kh kw), so the bound holds for every image size and both paddings. The
-    norms come from `gram_norm_bound`: the power iteration of the original would bound nothing.
-    """
-    *batch, out_channels, in_channels, height, width = kernel.shape
-    rows_first = kernel.transpose(-3, -2)  # out, kh, in, kw
-    columns_first = kernel.movedim(-1, -3)  # out, kw, in, kh
-    unfoldings = (
-        kernel.flatten(-3),
-        kernel.transpose(-4, -3).flatten(-3),
-        rows_first.reshape(*batch, out_channels * height, in_channels * width),
-        columns_first.reshape(*batch, out_channels * width, in_channels * height),
-    )
-    bounds = torch.stack([gram_norm_bound(unfolding, iterations) for unfolding in unfoldings])
-    return bounds.amin(0) * (height * width) ** 0.5
-
-
-def conv_norm(kernel: Tensor, size: tuple[int, int]) -> Tensor:
-    """Exact norm of the circular convolution on the h x w torus: max over frequencies of sigma_max, shape (...).
-
-    A real kernel has conjugate matrices at opposite frequencies, so half of the spectrum suffices. Kernels larger
-    than the torus wrap around it. Use float64 where digits matter.
-    """
-    return _largest(lambda block: torch.linalg.matrix_norm(block, ord=2), torus_blocks(kernel, size))
-
-
 def conv_norm_bound(
     kernel: Tensor, size: tuple[int, int], padding_mode: str = "circular", iterations: int = 6
 ) -> Tensor:
@@ -209,7 +122,11 @@ def conv_norm_bound(
     The convolution with zero padding is a restriction of the circular one on the torus of (h + kh - 1) x (w + kw - 1),
     where nothing that is kept wraps around, so its norm is at most that one's.
     """
-    _check_convolution(kernel, padding_mode)
+    check_real(kernel)
+    if padding_mode not in ("circular", "zeros"):
+        raise InvalidInputError(f"padding_mode must be 'circular' or 'zeros', not {padding_mode!r}")
+    if kernel.shape[-1] % 2 == 0 or kernel.shape[-2] % 2 == 0:
+        raise InvalidInputError(f"kernel sizes must be odd, not {kernel.shape[-2]} x {kernel.shape[-1]}")
     height, width = size
     if padding_mode == "zeros":
         height, width = height + kernel.shape[-2] - 1, width + kernel.shape[-1] - 1
@@ -218,10 +135,5 @@ def conv_norm_bound(
         blocks = torus_blocks(kernel, torus)
     else:
         blocks = (kernel_to_frequency(kernel, torus).flatten(-4, -3),)
-    return _largest(lambda block: gram_norm_bound(block, iterations), blocks)
-
-
-def _largest(norm: Callable[[Tensor], Tensor], blocks: Blocks) -> Tensor:
-    """The largest norm over all frequencies."""
-    largest = [norm(block).amax(-1) for block in blocks]
+    largest = [gram_norm_bound(block, iterations).amax(-1) for block in blocks]
     return largest[0] if len(largest) == 1 else torch.maximum(*largest)

@@ -95,7 +95,7 @@ def test_what_slurm_refuses(sbatch: Path, monkeypatch: pytest.MonkeyPatch, capsy
     (sbatch / "refuse").write_text("sbatch: error: invalid partition specified: nope\nsbatch: error: failed\n")
     engine = SlurmEngine(sbatch / "study", SlurmRequest("nope"))
     engine.start(FakeJob("a"))
-    with pytest.raises(OnelipError, match=r"no jobs: sbatch: error: invalid partition specified: nope sbatch: error"):
+    with pytest.raises(OnelipError, match="invalid partition specified: nope"):
         engine.wait(0.0)
     assert capsys.readouterr().err == ""
     (sbatch / "refuse").unlink()

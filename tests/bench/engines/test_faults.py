@@ -40,7 +40,8 @@ def stalling_environment(stalls: Path) -> dict[str, str]:
     """Of drivers and jobs whose trainings stall."""
     stalls.mkdir(exist_ok=True)
     path = os.pathsep.join([str(Path(tiny_data.__file__).parent), os.environ.get("PYTHONPATH", "")])
-    return {stalling_program.VARIABLE: str(stalls), "PYTHONPATH": path}
+    # Ray starts jobs with a niceness of 15: beside a load they would take for ever.
+    return {stalling_program.VARIABLE: str(stalls), "PYTHONPATH": path, "RAY_worker_niceness": "0"}
 
 
 class Trial:

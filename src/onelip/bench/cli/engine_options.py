@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -94,6 +94,15 @@ class EngineOptions:
                 return SlurmEngine(study, request, self.checkpoint_every, split, is_local=self.slurm_local)
             case "simulate":
                 raise AssertionError("a simulation has no folder")
+
+    def arguments(self) -> list[str]:
+        """As words of a command line: those that are not as they are by default."""
+        words = []
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value != one.default:
+                words += [f"--{one.name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        return words
 
     def _check(self, options: Sequence[StudyOptions]) -> None:
         if self.workers is not None and self.workers < 1:

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import onelip
 from onelip.bench.engines.engine_base import Ended, Engine
 from onelip.bench.engines.process import run_process
 from onelip.bench.engines.ray_address import cluster_address
@@ -164,8 +165,10 @@ class RayEngine(Engine):
 def _import_ray() -> Any:
     try:
         import ray
+        import ray.cloudpickle
         import ray.exceptions
         import ray.util.scheduling_strategies
     except ImportError as error:
         raise InvalidInputError('the engine ray needs the extra "ray": pip install "onelip[bench,ray]"') from error
+    ray.cloudpickle.register_pickle_by_value(onelip)  # what starts the command on a node has no need of torch itself
     return ray

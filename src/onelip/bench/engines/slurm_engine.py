@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import onelip
 from onelip.atomic_files import write_atomically
 from onelip.bench.engines.engine_base import Ended, Engine
 from onelip.bench.engines.resources import gpu_share
@@ -220,11 +221,13 @@ def _exit_code(job: Any) -> int | None:
 
 def _import_submitit() -> Any:
     try:
+        import cloudpickle  # which submitit sends tasks with
         import submitit
         import submitit.core.logger
     except ImportError as error:
         raise InvalidInputError(
             'the engine slurm needs the extra "slurm": pip install "onelip[bench,slurm]"'
         ) from error
+    cloudpickle.register_pickle_by_value(onelip)  # what starts the command on a node has no need of torch itself
     submitit.core.logger.get_logger().setLevel(logging.ERROR)
     return submitit
