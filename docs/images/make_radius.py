@@ -6,11 +6,12 @@ a test image, looks for the nearest image with another answer by a gradient sear
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Circle
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from onelip.bench.data import load
 from onelip.layers import BCOPConv2d, BCOPLinear, MaxMin
 
 CLASSES = ["aeroplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "lorry"]
+GROUNDS = ["#b7cfe8", "#f7c6a3", "#c9e2c0", "#e3d3ea", "#f3e6a8", "#d9d9d9", "#f5c9d6", "#cfe9e9", "#e8ddcb", "#ffffff"]
 
 
 def trained_network(x: Tensor, labels: Tensor) -> nn.Module:
@@ -61,43 +63,53 @@ def nearest_change(model: nn.Module, x: Tensor) -> Tensor:
 def draw(model: nn.Module, x: Tensor, change: Tensor, radius: float, path: Path) -> None:
     """Image, change, changed image; and the answers in the plane of the change and a random direction."""
     answer, other = int(model(x[None]).argmax()), int(model((x + change)[None]).argmax())
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), width_ratios=[1, 1, 1, 1.35], layout="constrained")
+    figure, axes = plt.subplots(1, 4, figsize=(13, 3.9), width_ratios=[1, 1, 1, 1.2], layout="constrained")
     magnified = (change / change.abs().max() / 2 + 0.5).permute(1, 2, 0)
     pictures = [
-        ((x + 0.5).permute(1, 2, 0), f"a {CLASSES[answer]}\ncertified radius {radius:.2f}"),
-        (magnified, f"the smallest change found\nlength {change.norm():.2f}, contrast raised"),
-        ((x + change + 0.5).clamp(0, 1).permute(1, 2, 0), f"with it,\nthe answer is {CLASSES[other]}"),
+        ((x + 0.5).permute(1, 2, 0), f"A {CLASSES[answer]}.\nCertified radius {radius:.2f}"),
+        (magnified, f"The smallest change found.\nLength {change.norm():.2f}; contrast raised"),
+        ((x + change + 0.5).clamp(0, 1).permute(1, 2, 0), f"With this change,\nthe answer is {CLASSES[other]}"),
     ]
     for axis, (picture, title) in zip(axes, pictures, strict=False):
         axis.imshow(picture.detach().numpy(), interpolation="nearest")
-        axis.set_title(title, fontsize=10)
-        axis.set_axis_off()
+        axis.set_title(title, fontsize=11)
+        axis.set_xticks([])
+        axis.set_yticks([])
+        axis.spines[:].set_color("0.8")
+    draw_plane(axes[-1], model, x, change, radius)
+    figure.savefig(path, dpi=130)
+
+
+def draw_plane(axis: Axes, model: nn.Module, x: Tensor, change: Tensor, radius: float) -> None:
+    """Answers in the plane of the change and a random direction, with the certified ball and the change in it."""
     across = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
-    along = change / change.norm()
+    along, length = change / change.norm(), float(change.norm())
     across -= (across * along).sum() * along
     across /= across.norm()
-    side, extent = 121, 3.2 * float(change.norm())
+    side, extent = 161, 2.0 * length
     steps = torch.linspace(-extent, extent, side)
     points = x + steps[None, :, None, None, None] * along + steps[:, None, None, None, None] * across
     with torch.no_grad():
         answers = torch.cat([model(row).argmax(1) for row in points.flatten(0, 1).split(1000)]).reshape(side, side)
     found = answers.unique().tolist()
-    colours = mpl.colormaps["Pastel1"].resampled(9)
     ranks = torch.stack([(answers == value).long() * index for index, value in enumerate(found)]).sum(0)
-    axis = axes[-1]
-    used = ListedColormap([colours(index) for index in range(len(found))])
-    axis.imshow(ranks, origin="lower", extent=(-extent, extent) * 2, cmap=used)
+    axis.imshow(ranks, origin="lower", extent=(-extent, extent) * 2, cmap=ListedColormap(GROUNDS[: len(found)]))
+    axis.add_patch(Circle((0, 0), radius, facecolor="white", alpha=0.75, edgecolor="none"))
     axis.add_patch(Circle((0, 0), radius, fill=False, linewidth=2, edgecolor="black"))
-    axis.plot([0], [0], "ko", markersize=4)
-    axis.plot([float(change.norm())], [0], "kx", markersize=7)
-    axis.annotate("certified ball", (0, radius), (0, radius + 0.12 * extent), ha="center", fontsize=9)
-    for index, value in enumerate(found):
-        where = (ranks == index).nonzero().double().mean(0) / (side - 1) * 2 * extent - extent
-        if (ranks == index).double().mean() > 0.03:
-            axis.text(*where.flip(0).tolist(), CLASSES[value], ha="center", fontsize=9, color="0.25", style="italic")
-    axis.set_title("answers in a plane through the image", fontsize=10)
-    axis.set_xlabel("distance along the change", fontsize=9)
-    figure.savefig(path, dpi=110)
+    axis.plot([0, radius * math.cos(0.6)], [0, radius * math.sin(0.6)], color="black", linewidth=1)
+    axis.plot([0], [0], "o", color="black", markersize=4)
+    axis.plot([length], [0], "X", color="black", markersize=8)
+    axis.annotate(f"certified ball, radius {radius:.2f}", (0, radius), (0, 5), textcoords="offset points", ha="center")
+    axis.annotate(f"{length:.2f}", (length, 0), (0, -15), textcoords="offset points", ha="left")
+    for value in found:
+        places = (answers == value).nonzero().double()
+        if len(places) > 0.03 * side**2:  # near the bottom, where nothing else is written
+            low = places[places[:, 0] < 0.12 * side] if bool((places[:, 0] < 0.12 * side).any()) else places
+            row, column = (low.mean(0) / (side - 1) * 2 - 1) * extent
+            axis.text(float(column), float(row), CLASSES[value], ha="center", va="center", style="italic")
+    axis.set_title("Answers in a plane through the image\nand the change", fontsize=11)
+    axis.set_xlabel("distance along the change")
+    axis.set_ylabel("in a random direction")
 
 
 def main() -> None:

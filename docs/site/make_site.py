@@ -15,21 +15,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from method_pages import method_index, method_page
 from notebooks import PAGES, write_notebooks
 
-from onelip.bench.measurement.complexity import pretty
 from onelip.bench.report.advice_text import portraits
 from onelip.bench.report.candidates import published_candidates
-from onelip.layers import MethodInfo, list_methods
+from onelip.layers import list_methods
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build"
 SOURCE = BUILD / "site-source"
-GUARANTEES = {
-    "orthogonal": "Orthogonal: a square, circularly padded layer keeps all norms; others keep what fits.",
-    "bounded": "Bounded: the layer never increases a distance, and may decrease it.",
-    "none": "None: the plain layer that the others are compared with.",
-}
 REFERENCE = {
     "onelip": ("Certify, convert, fuse, export, save", ["onelip"]),
     "layers": ("Layers", ["onelip.layers.base", "onelip.layers.shapes", "onelip.layers.activations"]),
@@ -41,6 +36,13 @@ REFERENCE = {
         ["onelip.certification.certificates", "onelip.certification.accuracy", "onelip.certification.explain"],
     ),
 }
+NAMES = (
+    *("certify", "certified_accuracy", "lipschitz_bound", "lipschitz_table", "explain", "convert", "fuse"),
+    *("export_onnx", "export_torch", "save_model", "load_model", "accelerate", "exact_transforms"),
+    *("create", "create_conv", "create_linear", "get_method", "list_methods", "ConvNet", "OffsetCrossEntropy"),
+    *("MultiMargin", "Normalise", "Residual", "UnknownLipschitzConstant", "InvalidInputError", "OnelipError"),
+)
+"""What `onelip` exports, what one needs first in front; its modules have pages of their own."""
 
 
 def main() -> None:
@@ -63,7 +65,8 @@ def gather() -> None:
         (SOURCE / f"{target}.md").write_text(moved((ROOT / f"{name}.md").read_text()))
     for page in SOURCE.glob("*.md"):
         page.write_text(moved(page.read_text()))
-    shutil.copy(Path(__file__).with_name("extra.css"), SOURCE)
+    for name in ("extra.css", "extra.js"):
+        shutil.copy(Path(__file__).with_name(name), SOURCE)
     write_notebooks(SOURCE / "notebooks")
     for name in PAGES:
         page = SOURCE / f"{name}.md"
@@ -80,8 +83,13 @@ def gather() -> None:
     (BUILD / "zensical.toml").write_text(re.sub(r"    # one line per method .*\n", entries, frame))
     (SOURCE / "api").mkdir()
     for name, (title, modules) in REFERENCE.items():
-        modules_text = "\n\n".join(f"::: {module}" for module in modules)
+        modules_text = "\n\n".join(f"::: {module}{_members(module)}" for module in modules)
         (SOURCE / "api" / f"{name}.md").write_text(f"# {title}\n\n{modules_text}\n")
+
+
+def _members(module: str) -> str:
+    """Options of mkdocstrings: `onelip` shows its names in our order, other modules theirs."""
+    return "\n    options:\n      members: [" + ", ".join(NAMES) + "]" if module == "onelip" else ""
 
 
 def moved(text: str) -> str:
@@ -96,67 +104,6 @@ def moved(text: str) -> str:
     for old, new in pages.items():
         text = re.sub(rf"\]\((?:\.\./)?{re.escape(old)}", f"]({new}", text)
     return re.sub(r"\[([^\]]+)\]\((?:\.\./)?(LICENSE|CITATION\.cff)\)", r"\1 (file `\2`)", text)
-
-
-def method_page(method: MethodInfo, best: str | None) -> str:
-    """Formula and reason from the file's docstring, names, costs, results, paper."""
-    docstring = (sys.modules[method.conv.__module__].__doc__ or "").strip()
-    costs, conv, linear = method.published, method.conv.__name__, method.linear_layer.__name__
-    parameters = f"{costs.parameter_operations} | {pretty(costs.parameter_macs)} | {pretty(costs.parameter_memory)}"
-    unknown = "The comparison paper has no results with 3 x 3 kernels for it. Compare it on your data:"
-    return f"""# {method.title}
-
-{docstring}
-
-**Guarantee.** {GUARANTEES[method.guarantee]}
-
-```python
-from onelip.layers import {conv}, {linear}
-
-{conv}(16, 32, kernel_size=3, stride=2)
-{linear}(128, 10)
-```
-
-## When to use it
-
-{best or f"{unknown} `onelip compare --methods {method.key} bcop aol`."}
-
-## What it costs
-
-For a batch of b images of s x s pixels, c channels, kernels of k x k and t inner iterations, as the paper counts, with
-C = b s² c² k², M = b s² c and P = c² k², the products, inputs and parameters of a plain convolution:
-
-| transformation | operations | multiply-adds | memory |
-|---|---|---|---|
-| of the input, in every pass | {costs.input_operations} | {pretty(costs.input_macs)} | {pretty(costs.input_memory)} |
-| of the parameters, per training step | {parameters} |
-
-In evaluation the parameters are transformed once. Measured times: [speed](../speed.md). What is computed otherwise
-than in the original code: [layers](../layers.md).
-
-## Paper
-
-[{method.paper}]({method.link}), {method.year}.
-"""
-
-
-def method_index() -> str:
-    """All methods with their guarantees."""
-    rows = [f"| [{m.title}]({m.key}.md) | {m.year} | {m.guarantee} | `{m.conv.__name__}` |" for m in list_methods()]
-    return "\n".join(
-        [
-            "# The methods",
-            "",
-            "Every way to build a 1-Lipschitz layer that onelip has. [Which one should I use?](../choosing.md)",
-            "",
-            "![All methods by year and by what makes them 1-Lipschitz](../images/zoo.png)",
-            "",
-            "| method | year | guarantee | convolution |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -35,7 +36,7 @@ from onelip.bench.report.advice import (
     parse_ratio,
     rank,
 )
-from onelip.bench.report.advice_text import portraits
+from onelip.bench.report.advice_text import decisions, portraits
 from onelip.bench.report.candidates import measured_candidates, published_candidates
 from onelip.bench.report.method_style import method_style
 from onelip.bench.report.read_study import read_study
@@ -222,14 +223,35 @@ def test_published_speed_is_told_and_judges_no_limit(capsys: pytest.CaptureFixtu
     assert code == 1
     assert "SOC M may fit" in out
     _, out = run("", capsys)
-    assert "13.0 times the shortest evaluation time of this size with the paper's code" in " ".join(out.split())
+    assert "13.0 times the shortest evaluation time of this size (with the paper's code)" in " ".join(out.split())
 
 
 def test_without_limits_it_gives_a_table_of_decisions_and_each_method(capsys: pytest.CaptureFixture[str]) -> None:
     code, out = run("", capsys)
     assert code == 0
-    for words in ("8 GB", "24 GB", "80 GB", "SOC:", "LOT:", "AOL:", "SOC M, CPL M"):
+    for words in ("2 GB", "8 GB or more", "24 h", "SOC:", "LOT:", "AOL:", "SOC M, CPL M"):
         assert words in out
+
+
+def test_the_page_of_the_documentation_has_what_the_command_says() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "choosing.md").read_text()
+    for dataset in ("cifar10", "cifar100", "tiny-imagenet"):
+        times, rows = decisions([c for c in published_candidates() if c.dataset == dataset])
+        lines = [f"| {' | '.join((card, *cells))} |" for card, cells in rows]
+        table = [f"| {' | '.join((dataset, *times))} |", "|---" * (1 + len(times)) + "|", *lines]
+        assert "\n".join(table) in page, dataset
+    for method, sentences in portraits([c for c in published_candidates() if c.dataset == "cifar10"]):
+        assert f"**{method}.** {sentences}" in page, method
+
+
+def test_decisions_have_the_budgets_of_a_study_and_one_row_for_equal_answers(tmp_path: Path) -> None:
+    add_training(tmp_path, sizes=("XS",), datasets=("cifar10",), seeds=1)
+    add_memory(tmp_path, sizes=("XS",), dataset="cifar10")
+    times, rows = decisions(measured_candidates(read_study(tmp_path)))
+    assert times == ["20 s", "1 min"]
+    labels, answers = [label for label, _ in rows], [cells for _, cells in rows]
+    assert all(first != second for first, second in itertools.pairwise(answers))
+    assert labels[-1].endswith("or more")
 
 
 def test_a_method_that_others_beat_for_less_is_not_recommended() -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from onelip.bench.report.advice import Candidate, Limits, Verdict, parse_memory, parse_ratio, rank
-from onelip.bench.report.advice_text import HOURS, decisions, explain, figures_of, name, portraits, reason
+from onelip.bench.report.advice_text import decisions, explain, figures_of, name, portraits, reason
 from onelip.bench.report.candidates import measured_candidates, published_candidates
 from onelip.bench.report.read_study import read_study
 from onelip.bench.runs import dump_json
@@ -78,9 +78,10 @@ def _print_overview(candidates: Sequence[Candidate], verdicts: Sequence[Verdict]
     console = Terminal()
     best, *_, evidence = explain(verdicts, Limits())
     console.print(best.replace(", the most of all that fit your limits", ", the most of all"))
-    console.print(f"\nWhat to use on {candidates[0].dataset}, by memory of the card and hours of training:\n")
-    columns = ("card", *(f"{hours} h" for hours in HOURS))
-    console.print(plain_table(columns, (), ((card, *cells) for card, cells in decisions(candidates)), wrapped=columns))
+    console.print(f"\nWhat to use on {candidates[0].dataset}, by memory of the card and training time:\n")
+    times, rows = decisions(candidates)
+    columns = ("card", *times)
+    console.print(plain_table(columns, (), ((card, *cells) for card, cells in rows), wrapped=columns))
     console.print("Several names: their certified accuracies cannot be told apart.\n")
     for method, sentences in portraits(candidates):
         console.print(f"{method}: {sentences}\n")

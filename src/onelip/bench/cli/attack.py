@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Annotated
 
 import tyro
 from rich.console import Console
+from torch import Tensor
 
 from onelip.bench.cli.images import MODEL_HELP, first_test_images, load_trusted
+from onelip.bench.cli.stages import QUIET_HELP, Tell, stages
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.terminal import plain_table
 from onelip.certification import BrokenCertificateError
@@ -39,6 +42,7 @@ class AttackOptions:
     batch_size: int = 100
     """Images that are attacked at once."""
     model: Annotated[str | None, tyro.conf.arg(help=MODEL_HELP)] = None
+    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
     json: bool = False
     """Print a JSON object instead of a table."""
 
@@ -48,7 +52,8 @@ class AttackOptions:
         model = load_trusted(self.checkpoint, self.model).eval()
         batches = first_test_images(model, self.dataset, self.samples, self.batch_size)
         try:
-            report = attack(model, batches, eps, attacks=self.attacks)
+            with stages(self.quiet) as tell:
+                report = attack(model, _counted(batches, self.samples, tell), eps, attacks=self.attacks)
         except BrokenCertificateError as error:
             print(f"onelip: CERTIFICATE BROKEN: {error}", file=sys.stderr)
             return 1
@@ -57,6 +62,16 @@ class AttackOptions:
         else:
             _print(report, dict(zip(eps, self.eps, strict=True)))
         return 0
+
+
+def _counted(batches: Iterable[Sequence[Tensor]], samples: int, tell: Tell) -> Iterator[Sequence[Tensor]]:
+    """The batches; each is told of when it is asked for."""
+    done = 0
+    for batch in batches:
+        until = done + len(batch[1])
+        tell(f"attacking images {done + 1} to {until} of at most {samples}")
+        yield batch
+        done = until
 
 
 def _print(report: AttackReport, names: dict[float, str]) -> None:

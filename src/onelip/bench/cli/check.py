@@ -11,6 +11,7 @@ import tyro
 from rich.console import Console
 
 from onelip.bench.cli.images import MODEL_HELP, first_test_images, load_trusted
+from onelip.bench.cli.stages import QUIET_HELP, stages
 from onelip.bench.report.figures.layer_lines import save_diagnostics
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.terminal import plain_table
@@ -52,6 +53,7 @@ class CheckOptions:
     """Also print the graph: every call, its constant, how much it rounds, and what makes the product large."""
     figure: Path | None = None
     """Write the figures to this file (png, pdf or svg)."""
+    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
     json: bool = False
     """Print a JSON object instead of a table."""
 
@@ -61,7 +63,9 @@ class CheckOptions:
             return self._check_factory()
         model = load_trusted(self.checkpoint, self.model)
         x, labels = next(iter(first_test_images(model, self.dataset, self.samples, self.samples)))
-        found = diagnose(model, x, labels)
+        with stages(self.quiet) as tell:
+            tell(f"proving the bounds of {self.checkpoint}")
+            found = diagnose(model, x, labels)
         failures = found.failures(self.tolerance)
         if self.figure is not None:
             save_diagnostics(found.as_records(), self.figure)

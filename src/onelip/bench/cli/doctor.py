@@ -6,13 +6,15 @@ import importlib.util
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+import tyro
 from rich.console import Console
 from torch import Tensor, nn
 
 import onelip
+from onelip.bench.cli.stages import QUIET_HELP, stages
 from onelip.bench.data import list_datasets, load
 from onelip.bench.data.cache import cache_folder, read_note
 from onelip.bench.data.catalogue import get_dataset, is_embedded
@@ -51,6 +53,7 @@ class DoctorOptions:
     the directions of the gradients and in random ones. That takes some 20 seconds. Exit code 1 if a test failed.
     """
 
+    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
     json: bool = False
     """Print JSON."""
 
@@ -58,8 +61,12 @@ class DoctorOptions:
         """Print what is found; 1 if a test failed."""
         console = Console(markup=False, highlight=False)
         findings = [*machine_findings(), *data_findings()]
-        with console.status("testing certificates", spinner="line"):
-            findings += [solve_finding(), *(certificate_finding(method) for method in _METHODS)]
+        with stages(self.quiet) as tell:
+            tell("testing linear algebra")
+            findings.append(solve_finding())
+            for number, method in enumerate(_METHODS, 1):
+                tell(f"testing the certificates of {method}, {number} of {len(_METHODS)}")
+                findings.append(certificate_finding(method))
         failed = [finding for finding in findings if finding.state == "FAILED"]
         if self.json:
             print(json.dumps([asdict(finding) for finding in findings], indent=2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -18,7 +18,7 @@ from onelip.factories import search_working_folder
 class EvaluateCommand:
     """Certify the network of a finished run and put the results into its record."""
 
-    name: tyro.conf.Positional[str]
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Name of the run, or as much of its beginning as makes it unique."""
     runs_dir: Path = Path("runs")
     """Folder with one sub-folder per run."""

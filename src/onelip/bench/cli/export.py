@@ -9,6 +9,8 @@ from typing import Annotated
 import tyro
 
 from onelip.bench.cli.images import MODEL_HELP, load_trusted
+from onelip.bench.cli.stages import QUIET_HELP, stages
+from onelip.bench.runs import dump_json
 from onelip.errors import InvalidInputError
 from onelip.export import export_onnx, export_torch
 
@@ -31,6 +33,9 @@ class ExportOptions:
     model: Annotated[str | None, tyro.conf.arg(help=MODEL_HELP)] = None
     input_shape: tuple[int, ...] | None = None
     """Shape of one input, such as 3 32 32; a ConvNet knows its own."""
+    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
+    json: bool = False
+    """Print a JSON list of the files with their sizes."""
 
     def run(self) -> int:
         """Export and say what was written."""
@@ -40,11 +45,19 @@ class ExportOptions:
         given = self.input_shape or getattr(model, "input_shape", None)
         if given is None:
             raise InvalidInputError("say what the network takes: --input-shape CHANNELS HEIGHT WIDTH")
-        for path, export in ((self.onnx, export_onnx), (self.torch_export, export_torch)):
-            if path is not None:
-                export(model, path, given)
-                shape = "x".join(str(length) for length in given)
-                print(f"{path}: batches of {shape}, {path.stat().st_size / 2**20:.1f} MiB, within the proven error")
+        written: list[Path] = []
+        with stages(self.quiet) as tell:
+            for path, export in ((self.onnx, export_onnx), (self.torch_export, export_torch)):
+                if path is not None:
+                    tell(f"writing and testing {path}")
+                    export(model, path, given)
+                    written.append(path)
+        if self.json:
+            print(dump_json([{"path": path, "shape": given, "bytes": path.stat().st_size} for path in written]))
+            return 0
+        shape = "x".join(str(length) for length in given)
+        for path in written:
+            print(f"{path}: batches of {shape}, {path.stat().st_size / 2**20:.1f} MiB, within the proven error")
         return 0
 
 

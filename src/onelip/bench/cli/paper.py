@@ -9,13 +9,14 @@ from typing import Annotated
 import tyro
 
 from onelip.bench.cli.report import counted_theory
+from onelip.bench.cli.stages import QUIET_HELP, stages
 from onelip.bench.measurement.complexity import published_training_memory
 from onelip.bench.published import published_epochs
 from onelip.bench.report.paper_items import ITEMS, PaperSources
 from onelip.bench.report.paper_page import PAGE, write_paper
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.study_rows import StudyResults
-from onelip.bench.runs import NetworkSpec
+from onelip.bench.runs import NetworkSpec, dump_json
 from onelip.bench.terminal import Terminal
 from onelip.errors import InvalidInputError
 from onelip.protocol import DATA_SETS
@@ -40,6 +41,10 @@ class PaperOptions:
     list: bool = False
     """Print the names, what they are in the paper, and the commands that make our records."""
 
+    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
+    json: bool = False
+    """Print a JSON object: where the page is, and which items have no records of ours."""
+
     def run(self) -> int:
         """Write them and say where they are."""
         console = Terminal(soft_wrap=True)
@@ -51,9 +56,15 @@ class PaperOptions:
         if unknown := [name for name in self.names if name not in known]:
             raise InvalidInputError(f"the paper has no {', '.join(unknown)}; use {', '.join(known)}")
         chosen = tuple(known[name] for name in self.names) or ITEMS
-        for entry in write_paper(chosen, _sources(self.study), self.out):
-            if not entry.ours:
-                console.print(f"{entry.item.name}: no records of ours; {entry.item.make}")
+        with stages(self.quiet) as tell:
+            tell("reading the records")
+            entries = write_paper(chosen, _sources(self.study), self.out, tell)
+        absent = {entry.item.name: entry.item.make for entry in entries if not entry.ours}
+        if self.json:
+            print(dump_json({"page": self.out / PAGE, "without_records": absent}))
+            return 0
+        for name, make in absent.items():
+            console.print(f"{name}: no records of ours; {make}")
         console.print(f"page: {self.out / PAGE}")
         return 0
 

@@ -8,10 +8,12 @@ from typing import Annotated
 
 import tyro
 
+from onelip.bench.cli.stages import QUIET_HELP, stages
 from onelip.bench.measurement.complexity import COSTS, LayerShape, pretty
 from onelip.bench.measurement.layer_costs import counted_rows
 from onelip.bench.report.cost_tables import Theory, TheoryLine
-from onelip.bench.report.write_report import write_report
+from onelip.bench.report.write_report import WrittenReport, write_report
+from onelip.bench.runs import dump_json
 from onelip.bench.terminal import Terminal, visible
 
 
@@ -30,21 +32,39 @@ class ReportOptions:
     theory: bool = True
     """Put the complexity table in, with counted figures beside the formulas (takes a few seconds)."""
 
+    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
+    json: bool = False
+    """Print a JSON object with the paths that were written and what the study does not have."""
+
     def run(self) -> int:
         """Build it and say where it is."""
-        write_study_report(self.study, self.out, theory=self.theory)
+        built = build_report(self.study, self.out, theory=self.theory, quiet=self.quiet)
+        if self.json:
+            print(dump_json(asdict(built)))
+        else:
+            print_report(built)
         return 0
 
 
 def write_study_report(study: Path, out: Path | None = None, *, theory: bool = True, quiet: bool = False) -> None:
-    """Write the report of a folder of runs and say where it is; also the last step of `onelip compare`."""
-    with Terminal(stderr=True, quiet=quiet).status("reading the records") as status:
-        built = write_report(
+    """Write the report of a folder of runs and say where it is: the last step of `onelip compare`."""
+    print_report(build_report(study, out, theory=theory, quiet=quiet), quiet=quiet)
+
+
+def build_report(study: Path, out: Path | None, *, theory: bool, quiet: bool) -> WrittenReport:
+    """Write the report of a folder of runs, with progress on the error output."""
+    with stages(quiet) as tell:
+        tell("reading the records")
+        return write_report(
             study,
             out,
             theory=counted_theory() if theory else None,  # needs the layers, which the report itself must not touch
-            progress=lambda what, done, total: status.update(f"figure {done + 1} of {total}"),
+            progress=lambda what, done, total: tell(f"figure {done + 1} of {total}"),
         )
+
+
+def print_report(built: WrittenReport, *, quiet: bool = False) -> None:
+    """Say where the report is, and what it does not have."""
     console = Terminal(soft_wrap=True, quiet=quiet)
     for sentence in built.absent:
         console.print(f"missing: {sentence}")

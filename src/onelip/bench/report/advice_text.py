@@ -9,14 +9,18 @@ from onelip.bench.report.candidates import NOT_MEASURED
 from onelip.bench.report.intervals import Share, differ
 from onelip.bench.report.method_style import method_style
 from onelip.bench.report.report_table import NOTHING, memory
+from onelip.bench.report.study_rows import Budget
+from onelip.bench.runs.durations import format_duration
 
 _NAMES = {"memory": "memory", "hours": "training time", "latency": "latency"}
 
-CARDS = (8, 24, 80)
-"""GiB of the cards in the table of decisions."""
+CARDS = (2, 4, 8, 24, 80)
+"""GiB of the cards in the table of decisions; those with the same answers share a row."""
 
-HOURS = (2, 10, 24)
-"""Hours of training in the table of decisions."""
+HOURS = (2.0, 10.0, 24.0)
+"""Hours of training in the table of decisions, where the evidence has too many of its own for columns."""
+
+_PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 
 def name(candidate: Candidate) -> str:
@@ -35,7 +39,7 @@ def figures_of(verdict: Verdict) -> tuple[str, str, str, str, str]:
     return (
         str(share_of(verdict)),
         NOTHING if result.accuracy is None else f"{100 * result.accuracy:.1f}",
-        result.budget,
+        Budget(result.budget, None).words,
         NOTHING if candidate.memory_bytes is None else memory(candidate.memory_bytes),
         NOTHING if candidate.latency_ratio is None else f"{candidate.latency_ratio:.2f}x",
     )
@@ -89,8 +93,8 @@ def _speed(verdict: Verdict) -> list[str]:
         return [f"{latency} the inference time of the plain network"]
     if slowness is None:
         return []
-    times = "the shortest evaluation time" if slowness == 1 else f"{slowness:.1f} times the shortest evaluation time"
-    return [f"{times} of this size with the paper's code"]
+    times = "" if slowness == 1 else f"{slowness:.1f} times "
+    return [f"{times}the shortest evaluation time of this size (with the paper's code)"]
 
 
 def _equally_good(verdicts: Sequence[Verdict]) -> list[str]:
@@ -150,17 +154,33 @@ def _nothing_fits(verdicts: Sequence[Verdict], limits: Limits) -> str:
     return text
 
 
-def decisions(candidates: Sequence[Candidate]) -> list[tuple[str, list[str]]]:
-    """The best model for each card (rows) and training time (columns), with all that cannot be told from it."""
-    rows = []
+def decisions(candidates: Sequence[Candidate]) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """Training times, and for each card the best model in each of them, with all that cannot be told from it."""
+    budgets = sorted({result.hours for c in candidates for result in c.results if result.hours is not None})
+    columns = budgets if 0 < len(budgets) <= len(HOURS) else HOURS
+    rows: list[tuple[list[int], list[str]]] = []
     for card in CARDS:
-        cells = []
-        for hours in HOURS:
-            verdicts = [v for v in rank(candidates, Limits(card * GIB, hours)) if v.group == "fits"]
-            equal = [v for v in verdicts if not differ(share_of(v), share_of(verdicts[0]))]
-            cells.append(", ".join(dict.fromkeys(name(v.candidate) for v in equal)) or "nothing fits")
-        rows.append((f"{card} GB", cells))
-    return rows
+        cells = [_best_within(candidates, Limits(card * GIB, hours)) for hours in columns]
+        if rows and rows[-1][1] == cells:
+            rows[-1][0].append(card)
+        else:
+            rows.append(([card], cells))
+    return [Budget(format_duration(round(3600 * hours, 3)), None).words for hours in columns], [
+        (_cards(cards), cells) for cards, cells in rows
+    ]
+
+
+def _best_within(candidates: Sequence[Candidate], limits: Limits) -> str:
+    verdicts = [v for v in rank(candidates, limits) if v.group == "fits"]
+    equal = [v for v in verdicts if not differ(share_of(v), share_of(verdicts[0]))]
+    return ", ".join(dict.fromkeys(name(v.candidate) for v in equal)) or "nothing fits"
+
+
+def _cards(cards: list[int]) -> str:
+    """`8 GB`, `4 to 8 GB`, `8 GB or more`."""
+    if len(cards) > 1 and cards[-1] == CARDS[-1]:
+        return f"{cards[0]} GB or more"
+    return f"{cards[0]} to {cards[-1]} GB" if len(cards) > 1 else f"{cards[0]} GB"
 
 
 def portraits(candidates: Iterable[Candidate]) -> list[tuple[str, str]]:
@@ -171,26 +191,21 @@ def portraits(candidates: Iterable[Candidate]) -> list[tuple[str, str]]:
         own.setdefault(verdict.candidate.method, []).append(verdict)
     leader = share_of(verdicts[0])
     found = []
-    for place, (method, group) in enumerate(own.items(), 1):
+    for place, (method, group) in enumerate(own.items()):
         best = group[0]
         _, accuracy, time, needed, _ = figures_of(best)
-        first = f"At its best, {name(best.candidate)}, it certifies {share_of(best)} % (accuracy {accuracy} %)"
-        first += f", number {place} of {len(own)} methods."
-        costs = [
-            f"a training of {time}",
-            f"{needed} of memory" if needed != NOTHING else "",
-            *_speed(best),
-        ]
-        second = f"This takes {', '.join(cost for cost in costs if cost)}."
+        rank_words = f", {_PLACES[place]} of {len(own)} methods" if 1 < len(own) <= len(_PLACES) else ""
+        first = f"Its best model, {name(best.candidate)}, certifies {share_of(best)} % of the test images "
+        first += f"(accuracy {accuracy} %){rank_words}."
+        costs = [time, *([f"{needed} of memory"] if needed != NOTHING else [])]
+        second = f"Training takes {' and '.join(costs)}{''.join(f'; inference takes {s}' for s in _speed(best))}."
         better = _better_for_less(best, verdicts)
         if not differ(share_of(best), leader):
-            third = "Take it if certified accuracy is what counts: nothing is distinguishably better."
+            third = "Take it if certified accuracy is what counts: nothing certifies distinguishably more."
         elif better is not None:
-            third = (
-                f"{name(better.candidate)} certifies more, {share_of(better)} %, for no more memory and training time."
-            )
+            third = f"{name(better.candidate)} certifies more, {share_of(better)} %, with no more memory or time."
         else:
-            third = "Take it if its memory is what you have: nothing else certifies distinguishably more within it."
+            third = "Take it if memory is short: with as much or less, nothing certifies distinguishably more."
         found.append((method_style(method).label, " ".join((first, second, third))))
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -29,12 +29,21 @@ class PaperEntry:
     ours: Sequence[Markup]
 
 
-def write_paper(items: Sequence[PaperItem], given: PaperSources, out: Path) -> list[PaperEntry]:
-    """Write `paper.html` and, in `published/` and `ours/`, every part as files; nothing before all of it is made."""
+def write_paper(
+    items: Sequence[PaperItem],
+    given: PaperSources,
+    out: Path,
+    tell: Callable[[str], None] = lambda words: None,
+) -> list[PaperEntry]:
+    """Write `paper.html` and, in `published/` and `ours/`, every part as files; nothing before all of it is made.
+
+    `tell` hears what is being made.
+    """
     entries: list[PaperEntry] = []
     files: dict[Path, bytes] = {}
     with figure_style():
-        for item in items:
+        for number, item in enumerate(items, 1):
+            tell(f"{item.name}, {number} of {len(items)}")
             printed, ours = item.build(given)
             sides = []
             for side, parts in (("published", printed), ("ours", ours)):

@@ -1,0 +1,15 @@
+// Screen readers tell landmarks apart by their labels: the theme gives the tools of code blocks none, and two parts of
+// a table of contents the same.
+const labelled = () => {
+  const seen = new Map();
+  document.querySelectorAll("nav").forEach((nav) => {
+    const label = nav.dataset.label ?? nav.getAttribute("aria-label") ?? "Tools of a code block";
+    nav.dataset.label = label;
+    const count = (seen.get(label) ?? 0) + 1;
+    seen.set(label, count);
+    const unique = count > 1 ? `${label} ${count}` : label;
+    if (nav.getAttribute("aria-label") !== unique) nav.setAttribute("aria-label", unique);
+  });
+};
+new MutationObserver(labelled).observe(document.body, { childList: true, subtree: true });
+labelled();
