@@ -108,9 +108,9 @@ def prove(program: nn.Module, input_shape: Any) -> ProvenModel:
     tracer = Tracer(frozen, proofs, dtype)
     graph, value = tracer.run(zeros)
     check_stateless(before, frozen)
-    settled = Fingerprint(frozen)
+    before = Fingerprint(frozen)
     tracer.check_other_answers(zeros, graph, value)  # whether it was seen to ask or not
-    check_stateless(settled, frozen, strictly=True)
+    check_stateless(before, frozen, strictly=True)
     check_on_samples(program, tracer, zeros)
     return ProvenModel(frozen, proofs, dtype, zeros.input_shape, graph)
 

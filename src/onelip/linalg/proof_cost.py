@@ -2,7 +2,8 @@
 
 The verification of an m x n matrix (n the smaller side) forms A^H A, takes an eigenvalue of it, factorises a matrix of
 its size, multiplies the factor back and compares: 2 m n^2 + 5/3 n^3 + 2 n^3 operations, four times that for
-complex matrices. Small matrices are verified in batches and large real ones in blocks, which bounds the memory.
+complex matrices. Small matrices are verified in batches and large real ones in blocks, which bounds the memory: two
+matrices of the smaller side, beside the weights in float64, with which the certifying pass computes.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def norm_proof_cost(shape: Sequence[int], is_complex: bool = False) -> ProofCost
     count = math.prod(shape[:-2])
     longer, side = max(shape[-2:]), min(shape[-2:])
     if not is_complex and side**2 > BATCH_ENTRIES:
-        # Twice the factorisation, as one candidate in two is too small; no eigenvalue routine.
-        operations = 2 * longer * side**2 + 2 * side**3 // 3 + 2 * side**3 + 2 * LANCZOS_STEPS * side**2
-        return ProofCost(8 * (4 * side**2 + 6 * BLOCK_ENTRIES), count * operations)
+        # Products above the diagonal only; twice the factorisation, as one candidate in two is too small.
+        operations = 9 * longer * side**2 // 8 + 4 * side**3 // 3 + 2 * LANCZOS_STEPS * side**2
+        return ProofCost(8 * (longer * side + 2 * side**2 + 6 * BLOCK_ENTRIES), count * operations)
     at_once = min(count, max(1, BATCH_ENTRIES // (longer * side)))
     operations = 2 * longer * side**2 + 5 * side**3 // 3 + 2 * side**3
     if is_complex:

@@ -131,7 +131,7 @@ def magnitude_norm_bound(matrices: Tensor) -> float:
     parts = scaled(matrices)
     if parts is None:
         return math.inf
-    magnitude = parts.tensor.abs()
+    magnitude = parts.tensor.abs_()
     if not bool((magnitude > 0).any()):
         return parts.restored(0.0)
     simple = magnitude.sum(-2).amax(-1) * magnitude.sum(-1).amax(-1)

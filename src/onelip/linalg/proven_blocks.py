@@ -1,13 +1,15 @@
-"""The proven norm of one large matrix, in blocks: at most four matrices of its smaller side in float64 at a time.
+"""The proven norm of one large matrix, in blocks: at most two matrices of its smaller side in float64 at a time.
 
 The proof is that of `onelip.linalg.proven.norm_bound`. A few steps of the Lanczos iteration suggest the eigenvalue, as
-they need products with vectors only; the source is read in blocks of rows, and the factorisation is multiplied
-back in blocks of columns.
+they need products with vectors only. G = A^T A is symmetric and R triangular: of G and of R^T R the part above the
+diagonal is computed, in panels of columns, without the zeros of R, and counts twice. The factorisation overwrites
+t I - G.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -17,6 +19,9 @@ from onelip.linalg.roundoff import SAFETY, UNIT_ROUNDOFF, gamma
 
 BLOCK_ENTRIES = 2**22
 LANCZOS_STEPS = 60
+_PANELS = 8
+"""Of G, so that little more than half of it is computed."""
+
 _FIRST_SLACK = 2.0**-24
 
 
@@ -30,8 +35,13 @@ def large_norm_bound(matrix: Tensor) -> float:
     square = 0.0
     for rows in matrix.split(max(1, BLOCK_ENTRIES // side)):
         block = scale(rows, exponent)
-        gram.addmm_(block.mT, block)
+        for columns in _panels(side, -(-side // _PANELS)):
+            gram[: columns.stop, columns].addmm_(block[:, : columns.stop].mT, block[:, columns])
         square += float(block.square().sum())
+    for columns in _panels(side, max(1, BLOCK_ENTRIES // side)):
+        gram[columns, : columns.start] = gram[: columns.start, columns].mT
+        square_part = gram[columns, columns]
+        square_part.copy_(square_part.triu() + square_part.triu(1).mT)
     frobenius = square * (1 + gamma(matrix.numel())) * SAFETY
     bound = 0.0
     if square > 0:
@@ -40,15 +50,22 @@ def large_norm_bound(matrix: Tensor) -> float:
     return Scaled(gram, exponent, denormal_norm(matrix)).restored(bound)
 
 
+def _panels(side: int, step: int) -> Iterator[slice]:
+    for start in range(0, side, step):
+        yield slice(start, min(start + step, side))
+
+
 def _verified_bound(gram: Tensor, limit: float) -> float:
     """Proven upper bound of the largest eigenvalue near the Lanczos estimate, or `limit`, which is one."""
     candidate, slack = _largest_ritz_value(gram), _FIRST_SLACK
     while 0 < (bound := candidate * (1 + slack)) < limit:
         factor = gram.neg()
         factor.diagonal().add_(bound)
-        factor, failures = torch.linalg.cholesky_ex(factor, upper=True)
+        failures = torch.zeros((), dtype=torch.int32, device=gram.device)
+        # Of a symmetric matrix the transpose is the same, and it lies in memory as LAPACK wants it: nothing is copied.
+        torch.linalg.cholesky_ex(factor.mT, upper=True, out=(factor.mT, failures))
         if not bool(failures.any()):
-            result = bound + _defect(gram, bound, factor)
+            result = bound + _defect(gram, bound, factor.mT)
             return result if result < limit else limit  # a NaN is no bound
         slack *= 16
     return limit
@@ -81,17 +98,18 @@ def _defect(gram: Tensor, bound: float, factor: Tensor) -> float:
     """Bound of ||t I - G - R^T R||_F with the rounding of R^T R and of the differences."""
     side = gram.shape[0]
     squares = magnitudes = factor_square = 0.0
-    for start in range(0, side, step := max(1, BLOCK_ENTRIES // side)):
-        columns = slice(start, min(start + step, side))
-        part = factor[:, columns]
+    for columns in _panels(side, max(1, BLOCK_ENTRIES // side)):
+        above, end = columns.start, columns.stop
+        part = factor[:end, columns]
         factor_square += float(part.square().sum())
-        difference = (factor.mT @ part).neg_()
-        magnitude = difference.abs().add_(gram[:, columns].abs())
-        difference.sub_(gram[:, columns])
+        difference = (factor[:end, :end].mT @ part).neg_()
+        magnitude = difference.abs().add_(gram[:end, columns].abs())
+        difference.sub_(gram[:end, columns])
         for sums in (difference, magnitude):
             sums[columns].diagonal().add_(bound)
-        squares += float(difference.square().sum())
-        magnitudes += float(magnitude.square().sum())
+        # What is above the diagonal block stands below it, too.
+        squares += float(difference.square_().sum()) + float(difference[:above].sum())
+        magnitudes += float(magnitude.square_().sum()) + float(magnitude[:above].sum())
     relative = (1 + gamma(2 * side * side)) * SAFETY
     rounding = 3 * UNIT_ROUNDOFF[torch.float64] * math.sqrt(magnitudes)
     return (math.sqrt(squares) + rounding + gamma(side) * factor_square) * relative
