@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import importlib.util
 import os
@@ -20,6 +21,7 @@ from small_study import OPTIONS
 
 from onelip.bench.engines import ray_engine, slurm_engine
 from onelip.bench.engines.engine_base import JobCommand
+from onelip.bench.engines.process import run_process
 from onelip.bench.engines.slurm_engine import SlurmEngine, SlurmRequest, SlurmTask
 from onelip.bench.study.planner import plan
 from onelip.errors import InvalidInputError, OnelipError
@@ -217,9 +219,32 @@ def test_the_signal_before_the_time_limit_stops_the_job_and_asks_for_it_again(tm
 
 
 def _signal_when_written(output: Path) -> None:
+    _wait_until_written(output)
+    os.kill(os.getpid(), signal.SIGUSR2)
+
+
+def _wait_until_written(output: Path) -> None:
     while not output.exists() or not output.read_text():
         time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGUSR2)
+
+
+def test_a_cancelled_task_of_ray_lets_its_job_save(tmp_path: Path) -> None:
+    """Ray cancels as here: the interrupt is set, and no signal wakes whoever waits in the kernel."""
+    saved, output = tmp_path / "saved", tmp_path / "job" / "output.log"
+    script = (
+        "import pathlib, signal, sys, time;"
+        f"signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path({str(saved)!r}).touch(), sys.exit(75)));"
+        "print(1, flush=True); time.sleep(600)"
+    )
+
+    def cancel() -> None:
+        _wait_until_written(output)
+        _thread.interrupt_main()
+
+    threading.Thread(target=cancel, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_process((sys.executable, "-c", script), str(output), {})
+    assert saved.exists()
 
 
 def test_small_jobs_share_a_gpu_unless_time_matters() -> None:

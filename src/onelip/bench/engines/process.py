@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from onelip.bench.study.attempts import PARENT_VARIABLE
 
 PATIENCE_SECONDS = 30.0
 """Time for a training to finish its step and write a checkpoint."""
+
+_SECONDS_PER_LOOK = 0.2
 
 
 def start_process(arguments: Sequence[str], output: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -31,10 +34,15 @@ def start_process(arguments: Sequence[str], output: str, environment: Mapping[st
 
 
 def run_process(arguments: Sequence[str], output: str, environment: Mapping[str, str]) -> int:
-    """Start it and wait; if this process is told to stop, so is the other, and what it saves is waited for."""
+    """Start it and wait; if this process is told to stop, so is the other, and what it saves is waited for.
+
+    Ray tells it by a KeyboardInterrupt without a signal, which reaches Python between two looks, not while it waits.
+    """
     process = start_process(arguments, output, os.environ | environment)
     try:
-        return process.wait()
+        while (code := process.poll()) is None:
+            time.sleep(_SECONDS_PER_LOOK)
+        return code
     except BaseException:
         ask_to_stop([process])
         raise
