@@ -47,7 +47,7 @@ def finish(
 def train_config(method: str, size: str, dataset: str, budget: str, seed: int = 0, **changes: Any) -> dict[str, Any]:
     kernel_size = changes.pop("kernel_size", 3)
     config = {"network": network(method, size, dataset, kernel_size), "budget": budget, "epochs": None}
-    return config | {"lr": 0.05, "weight_decay": 7e-6, "seed": seed} | changes
+    return config | {"recipe": "paper", "lr": 0.05, "weight_decay": 7e-6, "seed": seed} | changes
 
 
 def network(method: str, size: str = "XS", dataset: str = "cifar10", kernel_size: int = 3) -> dict[str, Any]:

@@ -49,3 +49,13 @@ def test_the_terminal_shows_its_log() -> None:
     images = ROOT / "docs" / "images"
     draw = runpy.run_path(str(images / "make_terminal.py"))["terminal"]
     assert draw((images / "compare.log").read_text()) == (images / "compare.svg").read_text()
+
+
+def test_the_badges_say_what_the_package_states() -> None:
+    images = ROOT / "docs" / "images"
+    drawn = runpy.run_path(str(images / "make_badges.py"))["badges"]()
+    for name, picture in drawn.items():
+        assert (images / f"badge-{name}.svg").read_text() == picture, name
+        assert f"(docs/images/badge-{name}.svg)" in README
+        (title,) = re.findall("<title>(.*)</title>", picture)
+        assert re.search(rf"!\[{title.replace(': ', ':? ')}\]", README), title

@@ -103,6 +103,7 @@ def moved(text: str) -> str:
     }
     for old, new in pages.items():
         text = re.sub(rf"\]\((?:\.\./)?{re.escape(old)}", f"]({new}", text)
+    text = re.sub(r"\[(!\[[^\]]*\]\([^)]*\))\]\(LICENSE\)", r"\1", text)
     return re.sub(r"\[([^\]]+)\]\((?:\.\./)?(LICENSE|CITATION\.cff)\)", r"\1 (file `\2`)", text)
 
 

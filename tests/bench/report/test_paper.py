@@ -115,6 +115,8 @@ def test_our_trainings_are_drawn_over_the_published_ones(tmp_path: Path) -> None
     assert [line.get_marker() for line in certified.get_lines()[:2]] == ["None", "o"]
     elsewhere = [dataclasses.replace(m, network=dataclasses.replace(m.network, size="L")) for m in models]
     assert published_curve_figures(elsewhere) == []
+    short = [dataclasses.replace(m, runs=tuple(dataclasses.replace(r, recipe="short") for r in m.runs)) for m in models]
+    assert published_curve_figures(short) == [], "another recipe has another loss and another schedule"
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from onelip.bench.report.candidates import measured_candidates, published_candid
 from onelip.bench.report.read_study import read_study
 from onelip.bench.runs import dump_json
 from onelip.bench.terminal import Terminal, plain_table
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class AdviseOptions:
             if found:
                 return found
         known = {candidate.dataset for candidate in (*measured, *published_candidates())}
-        raise InvalidInputError(f"--dataset {self.dataset}: there are results only for {', '.join(sorted(known))}")
+        names = f"{', '.join(sorted(known))}{did_you_mean(self.dataset, known)}"
+        raise InvalidInputError(f"--dataset {self.dataset}: there are results only for {names}")
 
 
 def _print_overview(candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> None:

@@ -18,7 +18,7 @@ from onelip.bench.report.read_study import read_study
 from onelip.bench.report.study_rows import StudyResults
 from onelip.bench.runs import NetworkSpec, dump_json
 from onelip.bench.terminal import Terminal
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, did_you_mean
 from onelip.protocol import DATA_SETS
 
 
@@ -54,10 +54,10 @@ class PaperOptions:
             return 0
         known = {item.name: item for item in ITEMS}
         if unknown := [name for name in self.names if name not in known]:
-            raise InvalidInputError(f"the paper has no {', '.join(unknown)}; use {', '.join(known)}")
+            names = f"{', '.join(unknown)}; use {', '.join(known)}{did_you_mean(unknown[0], known)}"
+            raise InvalidInputError(f"the paper has no {names}")
         chosen = tuple(known[name] for name in self.names) or ITEMS
         with stages(self.quiet) as tell:
-            tell("reading the records")
             entries = write_paper(chosen, _sources(self.study), self.out, tell)
         absent = {entry.item.name: entry.item.make for entry in entries if not entry.ours}
         if self.json:

@@ -26,7 +26,7 @@ def message_of(box: str, command: str, flags: Sequence[str]) -> str:
         commands = re.search(r"Available subcommands: (.*?)(;|$)", text)
         if commands:
             return f"{word!r} is none of {commands[1]}{did_you_mean(word, commands[1].split(', '))}; {see}"
-        return f"{command} has no {kind} {word!r}{did_you_mean(word, flags)}; {see}"
+        return f"{command} has no {kind} {word!r}{_closest_option(word, flags)}; {see}"
     choice = re.match(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*?),?\)", text)
     if choice:
         known = sorted(name for name in re.findall(r"'(.*?)'", choice[3]) if name != "None")
@@ -42,6 +42,12 @@ def message_of(box: str, command: str, flags: Sequence[str]) -> str:
     if required:
         return f"{command} needs {required[1].replace('STR', 'a name')}: {required[2]}; {see}"
     return re.sub(r"; (Argument helptext: .*?; )?For full helptext, (run|see):? onelip .*$", f"; {see}", text)
+
+
+def _closest_option(word: str, flags: Sequence[str]) -> str:
+    """`did_you_mean` without the dashes, which all options share."""
+    close = did_you_mean(word.lstrip("-"), [flag.lstrip("-") for flag in flags])
+    return close.replace("mean '", "mean '--") if word.startswith("-") else ""
 
 
 def one_line(box: str) -> str:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onelip.bench import published
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, did_you_mean
 
 _FIRST_COLUMNS = ("dataset", "method", "model", "size")
 _HEADINGS = {
@@ -100,8 +100,9 @@ class PublishedOptions:
             wanted = getattr(self, option)
             if unknown := [str(value) for value in wanted if _fold(value) not in known]:
                 name = f"--{option.replace('_', '-')}"
-                listed = ", ".join(map(str, known.values()))
-                raise InvalidInputError(f"{name} {', '.join(unknown)}: choose from {listed}")
+                names = [str(value) for value in known.values()]
+                instead = f"choose from {', '.join(names)}{did_you_mean(unknown[0], names)}"
+                raise InvalidInputError(f"{name} {', '.join(unknown)}: {instead}")
             if wanted:
                 accepted = {_fold(value) for value in wanted}
                 chosen = [row for row in chosen if _fold(getattr(row, column)) in accepted]

@@ -54,7 +54,6 @@ def write_study_report(study: Path, out: Path | None = None, *, theory: bool = T
 def build_report(study: Path, out: Path | None, *, theory: bool, quiet: bool) -> WrittenReport:
     """Write the report of a folder of runs, with progress on the error output."""
     with stages(quiet) as tell:
-        tell("reading the records")
         return write_report(
             study,
             out,

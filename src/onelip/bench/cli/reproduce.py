@@ -12,8 +12,9 @@ from rich.console import Console
 
 from onelip.bench.reproduction import METHODS, Comparison, reproduce, reproduction_spec
 from onelip.bench.reproduction.defects import DEFECTIVE, defect_spec, train_and_diagnose
+from onelip.bench.runs.devices import usable_device
 from onelip.bench.terminal import plain_table
-from onelip.errors import InvalidInputError
+from onelip.errors import InvalidInputError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,10 @@ class ReproduceCommand:
         if self.defects:
             return self._train_defects()
         chosen = [method.lower() for method in self.methods] or METHODS
+        if unknown := [method for method in chosen if method not in METHODS]:
+            known = f"use some of {', '.join(METHODS)}{did_you_mean(unknown[0], METHODS)}"
+            raise InvalidInputError(f"the paper has published no training of {', '.join(unknown)}; {known}")
+        usable_device(self.device)
         specs = [reproduction_spec(method, self.size.upper(), self.epochs, self.seed) for method in chosen]
         found = []
         for number, spec in enumerate(specs, 1):

@@ -216,13 +216,18 @@ const onelipAdvisor = (() => {
       circle.dataset.tip = `${label(p.v)}: ${share(p.v.result)}, ${reasons(p.v)}`;
       plot.append(circle);
     }
-    front.forEach((p) => {
-      const nearRight = px(p.x) > right - 60;
-      const place = { x: px(p.x) + (nearRight ? -9 : 9), y: py(p.y) - 8, "text-anchor": nearRight ? "end" : "start", class: "named" };
+    // Every point has its name, as long as names do not lie on each other: colours alone tell too few readers enough.
+    const taken = [];
+    for (const p of [...front, ...points.filter((q) => !front.includes(q))]) {
+      const width = 8.2 * label(p.v).length, nearRight = px(p.x) + width + 9 > right;
+      const x = px(p.x) + (nearRight ? -9 : 9), y = py(p.y) - 8, start = nearRight ? x - width : x;
+      if (taken.some(([a, b]) => start < a + width && a < start + width && Math.abs(y - b) < 14)) continue;
+      taken.push([start, y]);
+      const place = { x, y, "text-anchor": nearRight ? "end" : "start", class: front.includes(p) ? "named" : "beaten" };
       const text = svgElement("text", place, label(p.v));
-      text.style.fill = `var(--m-${p.v.candidate.slug})`;
+      if (front.includes(p)) text.style.fill = `var(--m-${p.v.candidate.slug})`;
       plot.append(text);
-    });
+    }
   };
 
   const update = () => {

@@ -42,8 +42,8 @@ def _best(dataset: str, models: list[TrainedModel]) -> str:
     if not equal:
         share, second = rest[0]
         return (
-            f"{where}, {best.label} certifies most: {top} % of the test images at radius 36/255, before {second.label} "
-            f"with {share} %."
+            f"{where}, {best.label} certifies most: {top} % of the test images at radius 36/255, ahead of "
+            f"{second.label} with {share} %."
         )
     named = [(top, best), *equal][:4]
     names = _listed([model.label for _, model in named], len(equal) + 1 - len(named))

@@ -22,6 +22,7 @@ def published_models(*, failed: bool = False) -> list[TrainedModel]:
             network=network,
             budget=budget,
             setting="published",
+            recipe="paper",
             learning_rate=row.learning_rate,
             weight_decay=row.weight_decay,
             test_images=None,

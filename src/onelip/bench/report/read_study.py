@@ -138,6 +138,7 @@ def _trained(run: StoredRun, missing: list[MissingResult]) -> TrainedRun:
         network=config.network(),
         budget=_budget(config, metrics),
         setting=canonical_json({name: value for name, value in config.tree.items() if name != "seed"}),
+        recipe=visible(config.tree["recipe"]) if config.tree.get("recipe") else None,
         learning_rate=config.optional("lr"),
         weight_decay=config.optional("weight_decay"),
         test_images=metrics.whole("test_images") if "test_images" in metrics.tree else None,

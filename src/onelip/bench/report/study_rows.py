@@ -51,6 +51,7 @@ class TrainedRun:
     network: NetworkSpec
     budget: Budget
     setting: str
+    recipe: str | None
     learning_rate: float | None
     weight_decay: float | None
     test_images: int | None
@@ -198,6 +199,9 @@ class StudyResults:
                 "No memory figures. `onelip measure memory` measures them, with `--predict` it predicts them.",
             ),
             (self.operations, "No operation counts. `onelip measure macs` adds them."),
-            (self.diagnosed, "No layer diagnostics (variances, spectral norms per layer)."),
+            (
+                self.diagnosed,
+                "No diagnostics (variances, norms and gradients by layer). `onelip compare` makes them.",
+            ),
         ]
         return [sentence for rows, sentence in kinds if not rows]

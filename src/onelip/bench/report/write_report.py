@@ -70,14 +70,16 @@ def write_report(
     settings = all_settings(results.trained)
     models = chosen_models(settings)
     radar = study_radar(results, models)
-    tables = [radar_table(radar), *result_tables(models, settings), *cost_tables(results, theory), *run_tables(results)]
-    tables = [table for table in tables if table.rows]
     drawn: list[tuple[ReportFigure, FigureFiles]] = []
     with figure_style():
-        figures = [*radar_figures(radar, published_radar()), *_figures(results, models)]
+        radars = radar_figures(radar, published_radar())
+        figures = [*radars, *_figures(results, models)]
         for index, figure in enumerate(figures):
             progress(figure.name, index, len(figures))
             drawn.append((figure, render(figure)))
+    values = [radar_table(radar)] if radars else []
+    tables = [*values, *result_tables(models, settings), *cost_tables(results, theory), *run_tables(results)]
+    tables = [table for table in tables if table.rows]
     candidates = _candidates(results)
     keys = {row[table.columns.index(METHOD)] for table in tables if METHOD in table.columns for row in table.rows}
     keys |= {candidate.method for _, own in candidates for candidate in own}

@@ -131,7 +131,7 @@ def _draw(
             values = ", ".join(f"{y:.1f} at {x:.0f}/255" for x, y, _ in told)
             tell(drawn, f"{style.label} {size}: " + (f"from {ys[0]:.1f} to {ys[-1]:.1f}" if few else values))
             for x, y, half in line.points if few else ():
-                (mark,) = axes.plot(x, y, **line_look(style))
+                (mark,) = axes.plot(x, y, **line_look(style), clip_on=False)
                 tell(mark, f"{style.label} {size}: {y:.1f}" + (f" ± {half:.1f} (95 %)" if half is not None else ""))
                 if half is not None:
                     axes.errorbar(x, y, yerr=half, ecolor=style.light, elinewidth=0.9, fmt="none")
