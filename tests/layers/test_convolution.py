@@ -62,3 +62,21 @@ def test_convolutions_can_be_differentiated_twice(function: Callable[..., Tensor
     arguments = tuple(t.requires_grad_() for t in (normal(2, 2, 3, 4), normal(2, 2, 3, 3), normal(2)))
     assert torch.autograd.gradcheck(lambda *given: function(*given, padding_mode), arguments)
     assert torch.autograd.gradgradcheck(lambda *given: function(*given, padding_mode), arguments)
+
+
+@each_layout
+@pytest.mark.parametrize("padding_mode", ["circular", "zeros"])
+@pytest.mark.parametrize(("size", "side"), [((4, 5), 3), ((8, 8), 5), ((2, 3), 7), ((1, 1), 3), ((4, 4), 1)], ids=str)
+def test_residual_convolution_without_gradients_is_that_with_them(
+    size: tuple[int, int], side: int, padding_mode: PaddingMode, layout: torch.memory_format
+) -> None:
+    """Where nothing is kept, the activation goes into the padded image at once; x itself is not written to."""
+    x, kernel = normal(2, 3, *size).contiguous(memory_format=layout), normal(3, 3, side, side)
+    before = x.clone()
+    for bias in (normal(3), None):
+        expected = residual_convolution(x.clone().requires_grad_(), kernel, bias, padding_mode).detach()
+        for without in (torch.no_grad, torch.inference_mode):
+            with without():
+                y = residual_convolution(x, kernel, bias, padding_mode)
+            torch.testing.assert_close(y, expected, rtol=0, atol=1e-12)
+    assert torch.equal(x, before)

@@ -17,7 +17,7 @@ from onelip.layers.convolution import adjoint_kernel, same_convolution
 from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed, check_size, embedded
 from onelip.linalg.fourier import from_frequency, multiply_frequencies, to_frequency, torus_of, unpack
 from onelip.linalg.layer_bound import LayerBound, added_to_input, compose, linear_bound
-from onelip.linalg.linear_bounds import bias_norm, blocks_norm_bound
+from onelip.linalg.linear_bounds import bias_norm, blocks_norm_bound, transforms_of
 from onelip.linalg.proven import SAFETY, magnitude_norm_bound, norm_bound
 from onelip.linalg.spectral import real_parts
 
@@ -70,7 +70,7 @@ def _factor_bounds(
 
 def _frequency_bounds(factor: Frequencies) -> tuple[LayerBound, LayerBound]:
     """M F and F^T M^T with the float matrices of the DFT F; an inner product of parts has two terms per channel."""
-    transforms = [matrix for matrix in factor.dft if matrix is not None]  # in the order in which they are applied
+    transforms = transforms_of(factor.dft)
     numbers = math.prod(len(matrix) for matrix in transforms)
     channels, columns = factor.matrices.shape[-2:]
     blocks = unpack(factor.matrices.double(), torus_of(factor.dft))

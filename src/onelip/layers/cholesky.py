@@ -85,7 +85,7 @@ METHOD = MethodInfo(
     ),
     ours=Complexity(
         input_operations="real DFTs & MVs",
-        input_macs="2*b*s**2*c**2 + 6*b*s**3*c",
+        input_macs="2*b*s**2*c**2 + 4*b*s**3*c",
         input_memory="2*b*s**2*c",
         parameter_operations="real DFT, MMs, Cholesky & solve",
         parameter_macs="15*s**2*c**3/2",

@@ -48,7 +48,16 @@ def residual_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding
         hidden = F.relu(_convolve(x, kernel, bias, padding_mode))
         return x - _convolve(hidden, adjoint_kernel(kernel), None, padding_mode)
     x, kernel, bias = _autocast(x, kernel, bias)
-    return _ResidualConvolution.apply(channels_innermost(x), kernel, bias, padding_mode)  # pyright: ignore[reportReturnType]
+    x = channels_innermost(x)
+    if torch.is_grad_enabled():
+        return _ResidualConvolution.apply(x, kernel, bias, padding_mode)  # pyright: ignore[reportReturnType]
+    hidden = _convolve(x, kernel, bias, padding_mode)
+    if suits_cpu(x.device):  # nobody keeps the activation: it is written into the padded image at once
+        padded = _padded_relu(hidden, kernel, padding_mode)
+        branch = _convolve_padded(padded, adjoint_kernel(kernel), None, padding_mode)
+    else:
+        branch = _convolve_adjoint(hidden.relu_(), kernel, padding_mode)
+    return torch.sub(x, branch, out=branch)
 
 
 def channels_innermost(x: Tensor) -> Tensor:
@@ -60,19 +69,46 @@ def circular_pad(x: Tensor, pad: Size) -> Tensor:
     """Periodic padding of both ends of rows and columns, also where the image is smaller than that; one copy of it."""
     if pad == (0, 0):
         return x
-    (high, wide), (batch, channels, height, width) = pad, x.shape
-    channels_first = x.stride(1) != 1 and not (x.is_meta and suits_cpu(x.device))  # meta stands for a CPU's layout
-    if channels_first or high > height or wide > width or is_traced():
+    if not _has_room(x, pad) or is_traced():
         return _pad_by_index(x, pad)
-    pixels = x.permute(0, 2, 3, 1)
-    padded = x.new_empty(batch, height + 2 * high, width + 2 * wide, channels)
-    rows = padded[:, high : high + height]
-    rows[:, :, wide : wide + width] = pixels
-    rows[:, :, :wide] = pixels[:, :, width - wide :]
-    rows[:, :, wide + width :] = pixels[:, :, :wide]
-    padded[:, :high] = rows[:, height - high :]
-    padded[:, high + height :] = rows[:, :high]
-    return padded.permute(0, 3, 1, 2)
+    padded, inside = _framed(x, pad)
+    inside.copy_(x)
+    _copy_ends(padded, pad)
+    return padded
+
+
+def _has_room(x: Tensor, pad: Size) -> bool:
+    """Whether whole pixels can be copied, and each end of the image has as many of them as are to be padded."""
+    channels_first = x.stride(1) != 1 and not (x.is_meta and suits_cpu(x.device))  # meta stands for a CPU's layout
+    return not channels_first and pad[0] <= x.shape[-2] and pad[1] <= x.shape[-1]
+
+
+def _framed(x: Tensor, pad: Size) -> tuple[Tensor, Tensor]:
+    """An empty image with the channels of a pixel side by side, larger by the padding, and the part of it inside."""
+    (high, wide), (batch, channels, height, width) = pad, x.shape
+    padded = x.new_empty(batch, height + 2 * high, width + 2 * wide, channels).permute(0, 3, 1, 2)
+    return padded, padded[:, :, high : high + height, wide : wide + width]
+
+
+def _copy_ends(padded: Tensor, pad: Size) -> None:
+    """Fill the frame of an image from its other ends."""
+    (high, wide), (height, width) = pad, (padded.shape[-2] - 2 * pad[0], padded.shape[-1] - 2 * pad[1])
+    rows = padded[:, :, high : high + height]
+    rows[..., :wide] = rows[..., width : width + wide]
+    rows[..., wide + width :] = rows[..., wide : 2 * wide]
+    padded[:, :, :high] = padded[:, :, height : height + high]
+    padded[:, :, high + height :] = padded[:, :, high : 2 * high]
+
+
+def _padded_relu(x: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
+    """`_padded` of relu(x), in place where nothing is padded: one pass over the image in place of two."""
+    pad = _reach(kernel)
+    if padding_mode != "circular" or pad == (0, 0) or not _has_room(x, pad):
+        return _padded(x.relu_(), kernel, padding_mode)
+    padded, inside = _framed(x, pad)
+    torch.clamp_min(x, 0, out=inside)
+    _copy_ends(padded, pad)
+    return padded
 
 
 def _pad_by_index(x: Tensor, pad: Size) -> Tensor:

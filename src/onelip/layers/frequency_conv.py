@@ -73,7 +73,8 @@ def spectral_operations(size: Size, inputs: int, outputs: int) -> int:
         pixels = height * width
         return pixels**2 * (inputs + outputs) + (2 * pixels - real_frequencies(pixels)) * inputs * outputs
     kept = half_width(width)
-    transform = 2 * height * kept * width + 4 * height * height * kept
+    rows = 4 * height * height * kept
+    transform = 2 * height * kept * width + (rows if height % 2 else rows // 2)  # see `onelip.linalg.halved_product`
     return transform * (inputs + outputs) + 4 * height * kept * inputs * outputs
 
 

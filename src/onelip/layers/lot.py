@@ -82,7 +82,7 @@ METHOD = MethodInfo(
     ),
     ours=Complexity(
         input_operations="real DFTs & MVs",
-        input_macs="2*b*s**2*c**2 + 6*b*s**3*c",
+        input_macs="2*b*s**2*c**2 + 4*b*s**3*c",
         input_memory="2*b*s**2*c",
         parameter_operations="real DFT; Gram, eigh & 2 MMs in float64",
         parameter_macs="20*s**2*c**3",

@@ -306,7 +306,7 @@ METHOD = MethodInfo(
     ),
     ours=Complexity(
         input_operations="real DFTs, MVs & ACT",
-        input_macs="4*b*s**2*c**2 + 12*b*s**3*c",
+        input_macs="4*b*s**2*c**2 + 8*b*s**3*c",
         input_memory="2*b*s**2*c",
         parameter_operations="real DFT & solves",
         parameter_macs="20*s**2*c**3/3",

@@ -273,7 +273,7 @@ METHOD = MethodInfo(
     ),
     ours=Complexity(
         input_operations="real DFTs & MVs",
-        input_macs="2*b*s**2*c**2 + 6*b*s**3*c",
+        input_macs="2*b*s**2*c**2 + 4*b*s**3*c",
         input_memory="2*b*s**2*c",
         parameter_operations="Gram iteration, real DFT & MMs",
         parameter_macs="c**3*k**2 + 13*s**2*c**3/2",

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from onelip.errors import InvalidInputError
 from onelip.linalg.constants import keep_constant
+from onelip.linalg.halved_product import halve_exactly, may_be_halved, multiply_rows
 from onelip.linalg.tensor_modes import is_traced
 
 Size = tuple[int, int]
@@ -39,7 +40,8 @@ class RealDFT(NamedTuple):
 
     Whole: `columns` is None, `rows` (h * w, h * w) maps pixels to the numbers of the frequencies. Else `columns` has
     shape (2 * (w//2+1), w), with rows (part, frequency), and `rows` has shape (2 * h, 2 * h): it maps (position, part)
-    to (part, frequency) and is orthogonal. The two parts are the real and the imaginary one.
+    to (part, frequency) and is orthogonal. The two parts are the real and the imaginary one. For an even h its product
+    is that of `onelip.linalg.halved_product`.
     """
 
     columns: Tensor | None
@@ -118,6 +120,8 @@ def _make_dft(size: Size, dtype: torch.dtype, device: torch.device) -> RealDFT:
     real_part = torch.stack([cos, sin], dim=-1).reshape(height, 2 * height)
     imag_part = torch.stack([-sin, cos], dim=-1).reshape(height, 2 * height)
     rows = torch.cat([real_part, imag_part]) / math.sqrt(height)
+    if may_be_halved(rows):
+        halve_exactly(rows)
     return RealDFT(columns.to(dtype), rows.to(dtype))
 
 
@@ -161,7 +165,7 @@ def to_frequency(x_bchw: Tensor, dft: RealDFT) -> Tensor:
         return x_rows.reshape(height * width, batch, channels)
     kept = half_width(width)
     x_columns = torch.matmul(dft.columns, x_hwbc.reshape(height, width, batch * channels))  # (h, 2 * kept, n)
-    x_rows = torch.matmul(dft.rows, x_columns.reshape(2 * height, kept * batch * channels))
+    x_rows = multiply_rows(dft.rows, x_columns.reshape(2 * height, kept * batch * channels))
     return x_rows.reshape(2, height * kept, batch, channels)
 
 
@@ -173,7 +177,7 @@ def from_frequency(y: Tensor, size: Size, dft: RealDFT) -> Tensor:
         y_hwn = torch.matmul(dft.rows.mT, y.reshape(height * width, batch * channels))
     else:
         kept = half_width(width)
-        y_rows = torch.matmul(dft.rows.mT, y.reshape(2 * height, kept * batch * channels))
+        y_rows = multiply_rows(dft.rows, y.reshape(2 * height, kept * batch * channels), transpose=True)
         y_hwn = torch.matmul(dft.columns.mT, y_rows.reshape(height, 2 * kept, batch * channels))
     return y_hwn.reshape(height, width, batch, channels).permute(2, 3, 0, 1)
 

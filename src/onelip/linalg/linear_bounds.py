@@ -11,7 +11,9 @@ import math
 
 from torch import Tensor
 
+from onelip.errors import InvalidInputError
 from onelip.linalg.fourier import Blocks, RealDFT, Size, torus_of, unpack
+from onelip.linalg.halved_product import is_exactly_halved, may_be_halved
 from onelip.linalg.layer_bound import LayerBound, compose, linear_bound
 from onelip.linalg.proven import SAFETY, magnitude_norm_bound, norm_bound, vector_norm_bound
 from onelip.linalg.proven_convolution import (
@@ -58,7 +60,7 @@ def spectral_bound(matrices: Tensor, dft: RealDFT, bias: Tensor | None = None, i
     `matrices` is in the layout of the product, of which the first channels may be cut out. The bias b is added at the
     frequency 0, multiplied by the rounded sqrt(h w): two more roundings than adding it to the image.
     """
-    transforms = [matrix for matrix in dft if matrix is not None]  # in the order in which they are applied
+    transforms = transforms_of(dft)
     numbers = math.prod(len(matrix) for matrix in transforms) * images
     inputs, outputs = (channels * numbers for channels in matrices.shape[-2:])
     blocks = unpack(matrices.double(), torus_of(dft))
@@ -85,4 +87,16 @@ def blocks_norm_bound(blocks: Blocks) -> float:
 
 def dft_norm_bound(dft: RealDFT) -> float:
     """Norm of the float matrices that the DFT consists of."""
-    return math.prod(norm_bound(matrix) for matrix in dft if matrix is not None) * SAFETY
+    return math.prod(map(norm_bound, transforms_of(dft))) * SAFETY
+
+
+def transforms_of(dft: RealDFT) -> list[Tensor]:
+    """The float matrices of the DFT in the order in which they are applied.
+
+    Programs read half of the matrix of the rows, see `onelip.linalg.halved_product`: the other half must be the same.
+    """
+    if dft.columns is None:
+        return [dft.rows]
+    if may_be_halved(dft.rows) and not is_exactly_halved(dft.rows):
+        raise InvalidInputError("the DFT of this layer is not the one of this version: transform or fuse it again")
+    return [dft.columns, dft.rows]
