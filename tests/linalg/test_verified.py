@@ -14,7 +14,7 @@ from torch import Tensor
 from onelip.errors import UnreliableRoutineError
 from onelip.linalg.orthogonal import cayley, cholesky_orthogonalise
 from onelip.linalg.polar import polar_factor
-from onelip.linalg.verified import cholesky, eigenvectors, orthonormal_columns, solve
+from onelip.linalg.verified import cholesky, eigenvectors, inverse, orthonormal_columns, solve
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 
@@ -46,6 +46,7 @@ def break_batches(monkeypatch: pytest.MonkeyPatch, name: str, error: float | Non
 def test_results_are_those_of_torch(dtype: torch.dtype) -> None:
     matrix, right = regular(3, 20, 20, dtype=dtype), torch.randn(3, 20, 7, dtype=dtype)
     torch.testing.assert_close(solve(matrix, right), torch.linalg.solve(matrix, right))
+    torch.testing.assert_close(inverse(matrix), torch.linalg.inv(matrix))
     gram = matrix.mH @ matrix
     torch.testing.assert_close(cholesky(gram), torch.linalg.cholesky(gram))
     values, vectors = eigenvectors(gram)
@@ -59,9 +60,10 @@ def test_what_fails_for_batches_is_done_one_by_one(
 ) -> None:
     matrix, right = regular(2, 3, 12, 12, dtype=dtype), torch.randn(2, 3, 12, 5, dtype=dtype)
     gram = matrix.mH @ matrix
-    for name in ("solve", "eigh", "cholesky_ex"):
+    for name in ("solve", "inv", "eigh", "cholesky_ex"):
         break_batches(monkeypatch, name, error)
     torch.testing.assert_close(matrix @ solve(matrix, right), right)
+    torch.testing.assert_close(matrix @ inverse(matrix), torch.eye(12, dtype=dtype).expand_as(matrix))
     factor = cholesky(gram)
     torch.testing.assert_close(factor @ factor.mH, gram)
     values, vectors = eigenvectors(gram)
@@ -88,16 +90,20 @@ def test_orthonormal_columns_are_verified(
 
 def test_reflections_solve_where_no_elimination_does(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, right = regular(2, 9, 9), torch.randn(2, 9, 4, dtype=torch.float64)
-    break_batches(monkeypatch, "solve", None, single=True)
+    for name in ("solve", "inv"):
+        break_batches(monkeypatch, name, None, single=True)
     torch.testing.assert_close(matrix @ solve(matrix, right), right)
+    torch.testing.assert_close(matrix @ inverse(1e9 * matrix) * 1e9, torch.eye(9).double().expand(2, 9, 9))
 
 
 def test_nothing_that_verifies_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("solve", "qr", "eigh"):
+    for name in ("solve", "inv", "qr", "eigh"):
         break_batches(monkeypatch, name, 0.01, single=True)
     matrix = regular(2, 9, 9)
     with pytest.raises(UnreliableRoutineError, match="OMP_NUM_THREADS"):
         solve(matrix, matrix)
+    with pytest.raises(UnreliableRoutineError, match="inverse"):
+        inverse(matrix)
     with pytest.raises(UnreliableRoutineError, match="eigh"):
         eigenvectors(matrix @ matrix.mT)
 
@@ -118,7 +124,7 @@ def test_numbers_that_are_not_finite_pass_through() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 def test_gradients_of_what_was_repaired(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = torch.randn(2, 4, 3, dtype=dtype, requires_grad=True)
-    for name in ("solve", "eigh", "cholesky_ex"):
+    for name in ("inv", "eigh", "cholesky_ex"):
         break_batches(monkeypatch, name, 0.01)
     assert torch.autograd.gradcheck(cayley, (matrix,))
     assert torch.autograd.gradcheck(cholesky_orthogonalise, (matrix,))

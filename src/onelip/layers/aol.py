@@ -143,6 +143,6 @@ METHOD = MethodInfo(
         input_memory="b*s**2*c",
         parameter_operations="MMs on half of the offsets",
         parameter_macs="c**3*(k**4 + k**2)/2",
-        parameter_memory="c**2*(k**4 - k**3 + 3*k**2)",
+        parameter_memory="c**2*(5*k**2/2 - k/2 + 1/4)",
     ),
 )

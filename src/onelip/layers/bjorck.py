@@ -79,6 +79,6 @@ METHOD = MethodInfo(
         input_memory="b*s**2*c",
         parameter_operations="AOL; Gram, eigh & 2 MMs in float64",
         parameter_macs="c**3*((k**4 + 13*k**2 + 10)/2)",
-        parameter_memory="c**2*(k**4 - k**3 + 6*k**2 + 2)",
+        parameter_memory="c**2*(9*k**2/2 - k/2 + 3/2)",
     ),
 )

@@ -120,8 +120,8 @@ METHOD = MethodInfo(
         input_operations="real DFTs & MVs",
         input_macs="2*b*s**2*c**2 + 4*b*s**3*c",
         input_memory="2*b*s**2*c",
-        parameter_operations="real DFT & solves",
-        parameter_macs="8*s**2*c**3/3",
+        parameter_operations="real DFT & INVs",
+        parameter_macs="2*s**2*c**3 + 8*s**2*c**2",
         parameter_memory="s**2*c**2",
     ),
 )

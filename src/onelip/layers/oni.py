@@ -81,6 +81,6 @@ METHOD = MethodInfo(
         input_memory="b*s**2*c",
         parameter_operations="Newton, MMs, implicit backward",
         parameter_macs="c**3*((k**4 + 11*k**2 + 10)/2)",
-        parameter_memory="c**2*(k**4 - k**3 + 4*k**2)",
+        parameter_memory="c**2*(7*k**2/2 - k/2 + 5/4)",
     ),
 )

@@ -308,8 +308,8 @@ METHOD = MethodInfo(
         input_operations="real DFTs, MVs & ACT",
         input_macs="4*b*s**2*c**2 + 8*b*s**3*c",
         input_memory="2*b*s**2*c",
-        parameter_operations="real DFT & solves",
-        parameter_macs="20*s**2*c**3/3",
+        parameter_operations="real DFT, INVs & MMs",
+        parameter_macs="6*s**2*c**3",
         parameter_memory="2*s**2*c**2",
     ),
 )

@@ -90,7 +90,7 @@ METHOD = MethodInfo(
         input_macs="b*s**2*c**2*k**2",
         input_memory="b*s**2*c",
         parameter_operations="MMs",
-        parameter_macs="c**3*(2*k**3/3 + k**2 + 3*k)",
-        parameter_memory="c**2*(2*k**3/3 + 2*k**2 + 10*k)",
+        parameter_macs="c**3*(2*k**3/3 - k**2/2 + 5*k/6 + 1)",
+        parameter_memory="c**2*(k**3 + k**2/4 + 25*k/4 + 7/4)",
     ),
 )

@@ -13,24 +13,45 @@ from onelip.linalg.constants import identity, keep_constant
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.packed_functions import Matrices, MatrixFunction
 from onelip.linalg.spectral import frobenius_norm, one_batch, real_parts, scale_below_one
-from onelip.linalg.verified import cholesky, solve
+from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
+from onelip.linalg.verified import cholesky, inverse
 
 
-def _in_limits(matrix: Tensor, limit: float) -> Tensor:
-    """A matrix of Frobenius norm at most 1: divided by `limit`, or by its norm where that is larger."""
-    return matrix / _limiting_norm(matrix).clamp(min=limit)[..., None, None]
+def _in_limits(matrix: Tensor, limit: float) -> tuple[Tensor, float]:
+    """X and a number f, the matrix scaled down to norm `limit` being f X: itself and 1, where no norm is larger.
+
+    Else X has Frobenius norm at most 1: divided by `limit`, or by its norm where that is larger.
+    """
+    norm = _limiting_norm(matrix)
+    if _all_within(norm, limit):
+        return matrix, 1.0
+    return matrix / norm.clamp(min=limit)[..., None, None], limit
+
+
+def _all_within(norm: Tensor, limit: float) -> bool:
+    """Whether no norm is above the limit, where the program may look."""
+    if is_traced() or not suits_cpu(norm.device) or norm.is_meta or not may_keep_tensors():
+        return False
+    return not bool((norm > limit).any())
 
 
 def _limiting_norm(matrix: Tensor) -> Tensor:
-    """The Frobenius norm; on accelerators in one kernel, infinite where the square overflows, which limits to zero."""
-    if suits_cpu(matrix.device):
-        return frobenius_norm(matrix)
-    return torch.linalg.vector_norm(real_parts(matrix), dim=(-3, -2, -1))
+    """The Frobenius norm; on accelerators in one kernel, infinite where the square overflows, which limits to zero.
+
+    On CPUs the careful form, which divides all numbers first, is for norms of which the square overflows.
+    """
+    norm = torch.linalg.vector_norm(real_parts(matrix), dim=(-3, -2, -1))
+    if not suits_cpu(matrix.device) or _all_within(norm, torch.finfo(norm.dtype).max):
+        return norm
+    return frobenius_norm(matrix)
 
 
 def _limit_gradient(matrix: Tensor, gradient: Tensor, limit: float) -> Tensor:
     """Gradient of f W, f the factor down to the norm `limit`, without the part along W where that norm is fixed."""
-    norm = _limiting_norm(matrix)[..., None, None]
+    norm = _limiting_norm(matrix)
+    if _all_within(norm, limit):
+        return gradient
+    norm = norm[..., None, None]
     unit = matrix / norm.clamp(min=limit)
     along = (unit.conj() * gradient).real.sum((-2, -1), keepdim=True)
     fixed = torch.where(norm > limit, along * unit, 0)
@@ -62,16 +83,17 @@ class _Cayley(torch.autograd.Function):
     @staticmethod
     def forward(matrix: Tensor) -> Tensor:
         columns, limit = matrix.shape[-1], _cayley_limit(matrix)
-        upper = _in_limits(matrix[..., :columns, :], limit)
-        skew, one = upper - upper.mH, identity(columns, upper)
+        one, minus_one = identity(columns, matrix), _minus_identity(columns, matrix)
+        upper, factor = _in_limits(matrix[..., :columns, :], limit)
+        shifted = torch.add(one, upper - upper.mH, alpha=factor)
         if matrix.shape[-2] == columns:
-            # both factors commute
-            return solve(torch.add(one, skew, alpha=limit), torch.sub(one, skew, alpha=limit))
-        v = one_batch(_in_limits(matrix[..., columns:, :], math.sqrt(limit)))
-        a = torch.baddbmm(one_batch(skew), v.mH, v, beta=limit, alpha=limit)
-        # Transposes instead of left=False, whose complex result is a lazy conjugate that torch.compile does not expect.
-        isometry = solve((one + a).mT, torch.cat([one - a, (-2 * math.sqrt(limit)) * v], dim=-2).mT).mT
-        return isometry.view(matrix.shape)
+            return torch.add(minus_one, inverse(shifted), alpha=2)
+        lower, root = _in_limits(matrix[..., columns:, :], math.sqrt(limit))
+        v = one_batch(lower)
+        shifted = torch.baddbmm(one_batch(shifted), v.mH, v, alpha=root**2)
+        inverses = inverse(shifted)
+        below = torch.baddbmm(v, v, inverses, beta=0, alpha=-2 * root)
+        return torch.cat([torch.add(minus_one, inverses, alpha=2), below], dim=-2).view(matrix.shape)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -83,19 +105,30 @@ class _Cayley(torch.autograd.Function):
         return cayley_gradient(matrix, isometry, gradients[0])
 
 
+def _minus_identity(side: int, like: Tensor) -> Tensor:
+    def make(device: torch.device) -> Tensor:
+        return -torch.eye(side, dtype=like.dtype, device=device)
+
+    return keep_constant(("minus identity", side, like.dtype), like.device, make)
+
+
 def cayley_gradient(matrix: Tensor, isometry: Tensor, gradient: Tensor) -> Tensor:
     """That of a W with at least as many rows as columns, given Q and its gradient."""
     columns, limit = matrix.shape[-1], _cayley_limit(matrix)
-    lower = matrix[..., columns:, :]
-    lower = lower if lower.shape[-2] == 0 else math.sqrt(limit) * _in_limits(lower, math.sqrt(limit))
-    inverse = (isometry[..., :columns, :] + identity(columns, matrix)) / 2
-    above, below = gradient[..., :columns, :], gradient[..., columns:, :]
-    to_a = -2 * (inverse.mH @ (above - lower.mH @ below) @ inverse.mH)
-    to_upper = _limit_gradient(matrix[..., :columns, :], to_a - to_a.mH, limit)
+    above, below = one_batch(gradient[..., :columns, :]), one_batch(gradient[..., columns:, :])
+    lower, root = _in_limits(one_batch(matrix[..., columns:, :]), math.sqrt(limit))
+    double = one_batch(isometry[..., :columns, :]) + identity(columns, matrix)  # 2 Z
+    if lower.shape[-2] > 0:
+        above = torch.baddbmm(above, lower.mH, below, alpha=-root)
+    to_a = torch.bmm(torch.bmm(double.mH, above), double.mH)  # -2 dA
+    to_upper = ((to_a.mH - to_a) / 2).reshape(matrix[..., :columns, :].shape)
+    to_upper = _limit_gradient(matrix[..., :columns, :], to_upper, limit)
     if lower.shape[-2] == 0:
         return to_upper
-    to_lower = lower @ (to_a + to_a.mH) - 2 * (below @ inverse.mH)
-    return torch.cat([to_upper, _limit_gradient(matrix[..., columns:, :], to_lower, math.sqrt(limit))], dim=-2)
+    to_lower = torch.baddbmm(torch.bmm(below, double.mH), lower, to_a + to_a.mH, beta=-1, alpha=-root / 2)
+    lower_part = matrix[..., columns:, :]
+    to_lower = _limit_gradient(lower_part, to_lower.reshape(lower_part.shape), math.sqrt(limit))
+    return torch.cat([to_upper, to_lower], dim=-2)
 
 
 class CayleyTransforms(MatrixFunction):

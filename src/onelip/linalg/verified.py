@@ -49,6 +49,25 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
     return _verified("solve", routines, is_wrong, (matrix, right))
 
 
+def inverse(matrix: Tensor) -> Tensor:
+    """A^(-1) of square matrices, of any norm."""
+    if not suits_cpu(matrix.device):
+        return torch.linalg.inv_ex(matrix).inverse
+
+    def is_wrong(found: Tensor) -> Tensor:
+        probes = _probes(matrix.shape[-1], matrix)
+        image = found @ probes
+        largest = torch.linalg.vector_norm(real_parts(matrix), dim=(-2, -1)).amax(-1)  # row, as large as A about
+        return _differ(matrix @ image, probes.expand_as(image), image * largest[..., None, None])
+
+    def by_reflections() -> Tensor:
+        unitary, triangular = torch.linalg.qr(matrix)
+        return torch.linalg.solve_triangular(triangular, unitary.mH, upper=True)
+
+    routines = [lambda: torch.linalg.inv(matrix), lambda: _one_by_one(torch.linalg.inv, matrix), by_reflections]
+    return _verified("inverse", routines, is_wrong, (matrix,))
+
+
 def eigenvectors(hermitian: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, ascending, and orthonormal eigenvectors V of Hermitian matrices, H V = V diag(values)."""
     side = hermitian.shape[-1]
