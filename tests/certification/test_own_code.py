@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 from collections.abc import Callable
@@ -69,12 +70,20 @@ def guards(self: Code, x: Tensor) -> Tensor:
     return x / 255 if isinstance(x, Tensor) and x.amax() > 1.5 else x
 
 
-@pytest.mark.parametrize("code", [rescues, guards])
+def prints(self: Code, x: Tensor) -> Tensor:
+    return x if "2." not in str(x) else 50 * x
+
+
+def sorts_by_another(self: Code, x: Tensor) -> Tensor:
+    return x[:, x.sort(1, descending=True).indices[0]]
+
+
+@pytest.mark.parametrize("code", [rescues, guards, prints, sorts_by_another])
 def test_code_that_hides_what_it_reads_is_refused(code: Callable[..., Any]) -> None:
-    """At X, whose largest number is 1, both are the identity, so that the scores of the program do not tell."""
+    """At X, whose largest number is 1, all are the identity, so that the scores of the program do not tell."""
     model = Code(code).eval()
     assert torch.equal(model(X), X)
-    refused(model, "acts along all dimensions|control flow")
+    refused(model, "acts along all dimensions|control flow|jumps")
 
 
 def test_an_error_that_a_model_catches_is_raised_again() -> None:
@@ -163,9 +172,23 @@ def collects(self: Code, x: Tensor) -> Tensor:
     return x if len(self.table) < 1000 else 50 * x
 
 
+def hooked() -> nn.Module:
+    calls = 0
+
+    def count(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return output if calls < 1000 else 50 * output
+
+    model = nn.Sequential(nn.Identity())
+    model.register_forward_hook(count)
+    return model
+
+
 STATES: dict[str, Callable[[], nn.Module]] = {
     "closure": counting,
     "class": CountsInItsClass,
+    "hook": hooked,
     "default": CountsInADefault,
     "global": lambda: Code(counts_globally),
     "iterator": lambda: Code(lambda self, x: x if next(self.calls) < 1000 else 50 * x, calls=itertools.count()),
@@ -188,6 +211,13 @@ def test_a_model_with_state_is_refused_wherever_it_is(name: str) -> None:
     model = STATES[name]().eval()
     assert torch.equal(model(X), X)
     refused(model, "function at every call")
+
+
+def test_a_hook_may_collect_what_others_look_at() -> None:
+    model, seen = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), list[Any]()
+    model[0].register_forward_hook(lambda module, inputs, output: seen.append(output))
+    assert certify(model.eval(), X).radii.shape == (1,)
+    assert seen
 
 
 def test_a_module_in_a_closure_that_changes_is_seen() -> None:
@@ -327,6 +357,7 @@ class Triples(torch.autograd.Function):
 WORKING: dict[str, Callable[..., Any]] = {
     "autograd.Function": lambda self, x: Triples.apply(x),
     "checkpoint": lambda self, x: checkpoint(lambda t: 3 * t, x, use_reentrant=False),
+    "deepcopy": lambda self, x: 3 * copy.deepcopy(x),
     "keywords": lambda self, x: self.layer(input=3 * x),
     "constants like values": lambda self, x: 3 * x + self.shift.to(x) + self.shift.type_as(x) + self.shift.expand_as(x),
     "full_like": lambda self, x: 3 * x + torch.full_like(x, 0.1),

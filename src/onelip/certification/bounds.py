@@ -153,7 +153,7 @@ def check_stateless(before: Fingerprint, model: nn.Module, strictly: bool = Fals
     (`strictly`) nothing may be kept that was not kept after the first.
     """
     if not before.matches(model, strictly):
-        names = ", ".join(map(repr, before.changed_attributes(model, strictly))) or "its buffers"
+        names = ", ".join(map(repr, before.changed_attributes(model, strictly))) or "its modules, weights or buffers"
         raise UnknownLipschitzConstant(
             f"the Lipschitz constant of the model is not known: its forward changes {names}, so that it may be another "
             "function at every call; what is only kept for others to look at must be None before"

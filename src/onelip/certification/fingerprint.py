@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules import module as module_internals
 
-from onelip.certification.snapshots import is_known, same, same_numbers, snapshot
+from onelip.certification.snapshots import is_known, numbers_held, same, same_numbers, snapshot
 
 _TORCHS_OWN = frozenset(vars(nn.Module()))
 _BOOKKEEPING = ("_bias_version",)  # no pass computes with it: a layer warns by it when evaluation mode is trained
@@ -63,6 +63,8 @@ def _attributes(model: nn.Module) -> dict[str, Any]:
     """What the user's own modules and their classes hold beside modules, parameters and buffers, by name."""
     found: dict[str, Any] = {}
     for name, module in model.named_modules():
+        hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+        found |= {f"{name} (hook {index})": numbers_held(hook) for index, hook in enumerate(hooks)}
         if is_known(type(module)):
             continue
         for key, value in vars(module).items():

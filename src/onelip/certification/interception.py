@@ -10,17 +10,16 @@ onelip's get the truth.
 from __future__ import annotations
 
 import builtins
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from onelip.certification.frames import is_users
 from onelip.certification.traced import Traced, all_traced
 from onelip.linalg.tensor_modes import observed
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from onelip.certification.tracing import Tracer
 
 _PATCHING = threading.RLock()
-_TORCH = os.path.dirname(torch.__file__ or "") + os.sep
-_ONELIP = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _A_TENSOR = torch.empty(0)
 
 _CALL = nn.Module.__call__
@@ -46,11 +43,6 @@ _QUESTIONS: list[tuple[Any, str, bool]] = [
     (torch.jit, "is_scripting", True),
     (torch.onnx, "is_in_onnx_export", True),
 ]
-
-
-def is_users(frame: FrameType) -> bool:
-    """Whether code is neither torch's nor onelip's."""
-    return not frame.f_code.co_filename.startswith((_TORCH, _ONELIP))
 
 
 def call_module(module: nn.Module, *arguments: Any, **keywords: Any) -> Any:
@@ -115,14 +107,3 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         nn.Module.__call__ = intercepted
-
-
-def users_line(end: Any) -> str:
-    """The nearest line of code between a call and the frame of the code `end` that is neither torch's nor onelip's."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code is not end:
-        name = frame.f_code.co_filename
-        if is_users(frame) and "<" not in name:
-            return f"{os.path.basename(name)} line {frame.f_lineno}"
-        frame = frame.f_back
-    return ""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.certification.randomness import state_of
-from onelip.certification.traced import Traced
+from onelip.certification.traced import Traced, nested
 
 _PLAIN = (int, float, complex, str, bytes)
 _THEMSELVES = (BuiltinFunctionType, MethodType, ModuleType, type)
@@ -94,6 +94,12 @@ def _function(function: FunctionType, depth: int) -> Any:
     named = {name: known[name] for name in function.__code__.co_names if isinstance(known.get(name), _GLOBALS)}
     held = [cells, function.__defaults__, function.__kwdefaults__, named]
     return [Same(function), *(snapshot(part, depth) for part in held)]
+
+
+def numbers_held(function: Any) -> list[Any]:
+    """The numbers and words that a hook counts or decides by; what it collects for others to look at is left out."""
+    held = _function(function, _DEPTH)[1:] if isinstance(function, FunctionType) else []
+    return [part for part in nested(held) if isinstance(part, _PLAIN)]
 
 
 def same(old: Any, new: Any, strictly: bool = False) -> bool:

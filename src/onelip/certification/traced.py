@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor
+
+from onelip.certification.frames import is_users
 
 if TYPE_CHECKING:
     from onelip.certification.graph import Node
@@ -136,7 +139,21 @@ class Traced:
         )
 
     __bool__ = __float__ = __int__ = __index__ = __complex__ = __array__ = __contains__ = __iter__ = _numbers
-    item = tolist = numpy = __dlpack__ = data_ptr = untyped_storage = storage = _numbers
+    item = tolist = numpy = __dlpack__ = data_ptr = untyped_storage = storage = __reduce_ex__ = _numbers
+
+    def __repr__(self) -> str:
+        return self._numbers() if is_users(sys._getframe(1)) else object.__repr__(self)
+
+    def __format__(self, spec: str) -> str:
+        return self._numbers() if is_users(sys._getframe(1)) else object.__repr__(self)
+
+    __str__ = __repr__
+
+    def __deepcopy__(self, memo: Any) -> Traced:
+        return self.tracer.call(torch.clone, (self,), {})
+
+    def __copy__(self) -> Traced:
+        return self.tracer.call(torch.Tensor.detach, (self,), {})
 
     __hash__ = object.__hash__
 
@@ -159,6 +176,26 @@ class Traced:
 def by_input(value: Tensor, before: int | None, batch: int) -> Tensor:
     """A value with the batch as dimension 0: (batch, before, after) where it stands elsewhere."""
     return value if before is None else value.reshape(before, batch, -1).transpose(0, 1)
+
+
+class Jumping:
+    """Something that jumps where values change: which entry is the largest, say. Nothing can be done with it."""
+
+    def __init__(self, first: Traced, why: str) -> None:
+        self.first, self.why = first, why
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Torch hands over every function that is called with it."""
+        next(part for part in nested((args, kwargs or {})) if isinstance(part, Jumping))._refuse()
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise self.first.tracer.refused("this value", self.why)
+
+    __getattr__ = __getitem__ = __bool__ = __index__ = __int__ = __float__ = __iter__ = __len__ = __invert__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse  # pyright: ignore
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __floordiv__ = __mod__ = _refuse
+    __hash__ = object.__hash__
 
 
 class Comparison:

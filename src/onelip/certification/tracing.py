@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_internals
 
 from onelip.certification.call_arguments import Arguments
+from onelip.certification.frames import users_line
 from onelip.certification.frozen import PLAIN_TENSORS
 from onelip.certification.graph import (
     Fact,
@@ -35,7 +36,7 @@ from onelip.certification.graph import (
     product_bound,
     sum_bound,
 )
-from onelip.certification.interception import call_module, intercepting, quiet, users_line
+from onelip.certification.interception import call_module, intercepting, quiet
 from onelip.certification.joint import joint_lipschitz
 from onelip.certification.leaves import Leaf, Proofs
 from onelip.certification.operations import find_inside, find_operation, module_refusal, refusal

@@ -17,7 +17,7 @@ from onelip.certification.graph import exactly
 from onelip.certification.operations.arithmetic import maximum, minimum
 from onelip.certification.operations.registered import Call, entries, operation
 from onelip.certification.operations.windows import norm_of_entries_bound
-from onelip.certification.traced import Traced
+from onelip.certification.traced import Jumping, Traced
 from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.proven import SAFETY
 
@@ -26,7 +26,11 @@ class ValuesOnly(NamedTuple):
     """The values of a sort, a maximum, ...; where they came from jumps and has no bound."""
 
     values: Traced
-    indices: None = None
+    indices: Jumping
+
+
+def _values_only(values: Traced) -> ValuesOnly:
+    return ValuesOnly(values, Jumping(values, "which entries are the largest jumps; use the values alone"))
 
 
 def _total(call: Call, x: Traced, dims: Any, keepdim: bool, mean: bool) -> Traced:
@@ -88,7 +92,7 @@ def maximum_or_largest(call: Call, input: Any, dim: Any = None, keepdim: bool = 
     """The larger of two values, or the largest entries along a dimension."""
     if isinstance(dim, Traced | Tensor) or other is not None:
         return maximum(call, input, dim if other is None else other)
-    return ValuesOnly(amax(call, call.traced(input), dim, keepdim))
+    return _values_only(amax(call, call.traced(input), dim, keepdim))
 
 
 @operation("min")
@@ -96,14 +100,14 @@ def minimum_or_smallest(call: Call, input: Any, dim: Any = None, keepdim: bool =
     """The smaller of two values, or the smallest entries along a dimension."""
     if isinstance(dim, Traced | Tensor) or other is not None:
         return minimum(call, input, dim if other is None else other)
-    return ValuesOnly(amin(call, call.traced(input), dim, keepdim))
+    return _values_only(amin(call, call.traced(input), dim, keepdim))
 
 
 @operation("sort")
 def sort(call: Call, input: Traced, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesOnly:
     """Sorted entries."""
     value = input.value.sort(dim=call.dim(input, dim), descending=descending).values
-    return ValuesOnly(_largest(call, input, value))
+    return _values_only(_largest(call, input, value))
 
 
 @operation("topk")
@@ -111,7 +115,7 @@ def topk(call: Call, input: Traced, k: int, dim: int = -1, largest: bool = True,
     """The first of the sorted entries."""
     if not sorted:
         raise call.refused("in no order its entries change places; use sorted=True")
-    return ValuesOnly(_largest(call, input, input.value.topk(k, call.dim(input, dim), largest).values))
+    return _values_only(_largest(call, input, input.value.topk(k, call.dim(input, dim), largest).values))
 
 
 @operation("norm", "vector_norm")
