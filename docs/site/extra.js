@@ -5,8 +5,9 @@ const labelled = () => {
   document.querySelectorAll("nav").forEach((nav) => {
     const label = nav.dataset.label ?? nav.getAttribute("aria-label") ?? "Tools of a code block";
     nav.dataset.label = label;
-    const count = (seen.get(label) ?? 0) + 1;
-    seen.set(label, count);
+    const key = label.toLowerCase(); // a module and its class differ in nothing else
+    const count = (seen.get(key) ?? 0) + 1;
+    seen.set(key, count);
     const unique = count > 1 ? `${label} ${count}` : label;
     if (nav.getAttribute("aria-label") !== unique) nav.setAttribute("aria-label", unique);
   });
