@@ -12,5 +12,15 @@ const labelled = () => {
     if (nav.getAttribute("aria-label") !== unique) nav.setAttribute("aria-label", unique);
   });
 };
-new MutationObserver(labelled).observe(document.body, { childList: true, subtree: true });
-labelled();
+// What scrolls sideways on a small screen can be reached by the keyboard.
+const reachable = () =>
+  document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre > code").forEach((part) => {
+    if (part.scrollWidth > part.clientWidth && !part.hasAttribute("tabindex")) part.setAttribute("tabindex", "0");
+  });
+const mend = () => {
+  labelled();
+  reachable();
+};
+new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
+addEventListener("resize", reachable);
+mend();
