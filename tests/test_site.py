@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
 import sys
+import threading
 import tomllib
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import make_site
 import pytest
+from chromium import barriers, needs_chromium, started_browser
+from method_pages import WHEN, typeset
 from notebooks import PAGES
+from shipped_methods import SHIPPED
 from test_docs import blocks
 
 ROOT = Path(__file__).parents[1]
@@ -47,15 +54,60 @@ def test_links_and_pictures_exist(site: ModuleType) -> None:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_the_site_builds_without_a_warning(site: ModuleType) -> None:
+@pytest.fixture(scope="module")
+def built(site: ModuleType) -> Path:
+    """The folder of the site; building it gives no warning."""
     frame = (site.BUILD / "zensical.toml").read_text().replace('"../src"', json.dumps(str(ROOT / "src")))
     (site.BUILD / "zensical.toml").write_text(frame)
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
     done = subprocess.run(command, cwd=site.BUILD, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "onelip.certification" in (site.BUILD / "site" / "api" / "certification" / "index.html").read_text()
-    outside = set(re.findall(r'(?:src|href)="(https?://[^"/]+)', (site.BUILD / "site" / "index.html").read_text()))
+    return site.BUILD / "site"
+
+
+def test_the_site_is_complete_and_asks_no_other_host(built: Path) -> None:
+    assert "onelip.certification" in (built / "api" / "certification" / "index.html").read_text()
+    outside = set(re.findall(r'(?:src|href)="(https?://[^"/]+)', (built / "index.html").read_text()))
     assert outside <= {"https://arxiv.org", "https://openreview.net", "https://doi.org", "https://zensical.org"}
+
+
+KINDS = ("", "choosing/", "training/", "methods/", "methods/sandwich/", "api/onelip/", "api/models/")
+"""A page of each kind: the front page, with tables, with code, an index, a method, a reference."""
+
+
+@needs_chromium
+def test_axe_finds_no_barrier(built: Path) -> None:
+    handler = functools.partial(SilentHandler, directory=str(built))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, started_browser() as browser:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            view: Any = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
+            page = browser.new_context(**view).new_page()
+            page.set_default_timeout(0)  # a loaded machine may take as long as it likes
+            for kind in KINDS:
+                page.goto(f"http://127.0.0.1:{server.server_port}/{kind}")
+                page.emulate_media(reduced_motion="reduce")
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, kind
+                assert barriers(page) == [], (kind, width, scheme)
+        server.shutdown()
+
+
+class SilentHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is printed."""
+
+
+def test_formulas_of_docstrings_are_typeset() -> None:
+    assert typeset("D_jj = (sum_k |P^T P|_jk)^(-1/2)") == (
+        "D<sub>jj</sub> = (Σ<sub>k</sub> |P<sup>T</sup> P|<sub>jk</sub>)<sup>\u22121/2</sup>"
+    )
+    assert typeset("4 <a, b> <= ||x||^2, a k x k kernel, `W^T <= a_b`") == (
+        "4 ⟨a, b⟩ ≤ ‖x‖<sup>2</sup>, a k \u00d7 k kernel, `W^T <= a_b`"
+    )
+
+
+def test_every_method_says_when_to_use_it() -> None:
+    assert set(WHEN) == set(SHIPPED)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -5,11 +5,22 @@ const labelled = () => {
   document.querySelectorAll("nav").forEach((nav) => {
     const label = nav.dataset.label ?? nav.getAttribute("aria-label") ?? "Tools of a code block";
     nav.dataset.label = label;
-    const count = (seen.get(label) ?? 0) + 1;
-    seen.set(label, count);
+    const key = label.toLowerCase(); // a module and its class differ in nothing else
+    const count = (seen.get(key) ?? 0) + 1;
+    seen.set(key, count);
     const unique = count > 1 ? `${label} ${count}` : label;
     if (nav.getAttribute("aria-label") !== unique) nav.setAttribute("aria-label", unique);
   });
 };
-new MutationObserver(labelled).observe(document.body, { childList: true, subtree: true });
-labelled();
+// What scrolls sideways on a small screen can be reached by the keyboard.
+const reachable = () =>
+  document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre > code").forEach((part) => {
+    if (part.scrollWidth > part.clientWidth && !part.hasAttribute("tabindex")) part.setAttribute("tabindex", "0");
+  });
+const mend = () => {
+  labelled();
+  reachable();
+};
+new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
+addEventListener("resize", reachable);
+mend();

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -38,3 +39,12 @@ def test_scripts_of_other_shells_are_read(shell: str, capsys: pytest.CaptureFixt
     assert "budget" in text
     if shutil.which(shell):
         subprocess.run([shell, "-n", "-c", text], check=True)
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_commands_options_and_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "onelip.fish").write_text(script("fish", capsys))
+    asked = "\n".join(f"complete -C '{' '.join(words)}'" for words, _ in CASES.values())
+    command = ["fish", "-c", f"source {tmp_path / 'onelip.fish'}\n{asked}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"HOME": str(tmp_path)})
+    assert done.stdout.split() == [expected for _, expected in CASES.values()]

@@ -28,6 +28,14 @@ from onelip.version import __version__
 
 _DESCRIPTION = "1-Lipschitz layers for PyTorch, certificates that hold, and their comparison."
 
+_GROUPS = {
+    "Choose a layer": ("advise", "methods", "published", "leaderboard", "theory"),
+    "Train and certify": ("train", "evaluate", "search", "check", "attack", "export", "data", "runs"),
+    "Compare methods": ("compare", "plan", "jobs", "job", "measure", "report", "reproduce", "paper"),
+    "Your machine": ("doctor", "completion"),
+}
+"""Order of the commands in the help; one that is not named here is listed at the end."""
+
 # --json rather than --json and --no-json; --seed rather than --options.seed
 _STYLE = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
 
@@ -114,11 +122,17 @@ def command_help(command: str, arguments: list[str]) -> HelpText:
 
 
 def print_help() -> None:
-    """All sub-commands, each with the first paragraph of its docstring: the rest is for its own help."""
-    table = Table.grid(padding=(0, 2))
-    for command, summary in command_summaries().items():
-        table.add_row(f"  [bold]{command}[/]", escape(summary))
+    """All sub-commands by what they are for, each with the first paragraph of its docstring."""
     console = Console()
-    console.print(f"usage: onelip COMMAND \\[options]\n\n{_DESCRIPTION}\n", highlight=False)
-    console.print(table)
+    console.print(f"usage: onelip COMMAND \\[options]\n\n{_DESCRIPTION}", highlight=False)
+    summaries = command_summaries()
+    others = set(summaries).difference(*_GROUPS.values())
+    for title, commands in {**_GROUPS, "More": tuple(sorted(others))}.items():
+        if not commands:
+            continue
+        table = Table.grid(padding=(0, 2))
+        for command in commands:
+            table.add_row(f"  [bold]{command:11}[/]", escape(summaries[command]))
+        console.print(f"\n{title}:", highlight=False)
+        console.print(table)
     console.print("\nonelip COMMAND --help explains a command, onelip --version prints the version.", highlight=False)

@@ -39,6 +39,12 @@ class CompletionOptions:
         return 0
 
 
+_ZSH_START = (
+    "whence compdef >/dev/null || { autoload -U +X compinit && compinit -u; }",  # unless the start-up file did so
+    "autoload -U +X bashcompinit && bashcompinit\n",
+)
+
+
 def known_words() -> dict[str, list[str]]:
     """What may follow: commands under "", options under "train" and "measure time", values under "--method"."""
     words = {"": list(command_summaries())}
@@ -55,7 +61,7 @@ def known_words() -> dict[str, list[str]]:
 
 def _bash(words: dict[str, list[str]], *, zsh: bool) -> str:
     cases = "\n".join(f"    {json.dumps(key)}) words={json.dumps(' '.join(known))} ;;" for key, known in words.items())
-    start = "autoload -U +X bashcompinit && bashcompinit\n" if zsh else ""
+    start = "\n".join(_ZSH_START) if zsh else ""
     return f"""{start}_onelip_words() {{
   local words=""
   case "$1" in

@@ -219,11 +219,17 @@ const onelipAdvisor = (() => {
     // Every point has its name, as long as names do not lie on each other: colours alone tell too few readers enough.
     const taken = [];
     for (const p of [...front, ...points.filter((q) => !front.includes(q))]) {
-      const width = 8.2 * label(p.v).length, nearRight = px(p.x) + width + 9 > right;
-      const x = px(p.x) + (nearRight ? -9 : 9), y = py(p.y) - 8, start = nearRight ? x - width : x;
-      if (taken.some(([a, b]) => start < a + width && a < start + width && Math.abs(y - b) < 14)) continue;
-      taken.push([start, y]);
-      const place = { x, y, "text-anchor": nearRight ? "end" : "start", class: front.includes(p) ? "named" : "beaten" };
+      const width = 7.6 * label(p.v).length;
+      const places = [[9, -7], [-9, -7], [9, 17], [-9, 17]].map(([dx, dy]) => ({ dx, x: px(p.x) + dx, y: py(p.y) + dy }));
+      const box = (o) => ({ left: o.dx > 0 ? o.x : o.x - width, right: o.dx > 0 ? o.x + width : o.x, top: o.y - 11, bottom: o.y + 3 });
+      const free = ({ left: l, right: r, top: t, bottom: b }) =>
+        l >= left && r <= right && !taken.some((o) => l < o.right && o.left < r && t < o.bottom && o.top < b) &&
+        !points.some((q) => px(q.x) > l - 6 && px(q.x) < r + 6 && py(q.y) > t - 5 && py(q.y) < b + 5);
+      const found = places.find((o) => free(box(o))) ?? (front.includes(p) ? places[px(p.x) > right - width - 9 ? 1 : 0] : null);
+      if (!found) continue;
+      taken.push(box(found));
+      const { x, y } = found;
+      const place = { x, y, "text-anchor": found.dx > 0 ? "start" : "end", class: front.includes(p) ? "named" : "beaten" };
       const text = svgElement("text", place, label(p.v));
       if (front.includes(p)) text.style.fill = `var(--m-${p.v.candidate.slug})`;
       plot.append(text);

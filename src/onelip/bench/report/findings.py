@@ -64,12 +64,15 @@ def _fastest(rows: list[MeasuredTime]) -> list[str]:
     sentences = []
     for phase, of in phases if rows else ():
         best = min(rows, key=lambda row: of(row).median)
-        equal = [row for row in rows if not differ(of(row), of(best)) and row is not best]
-        others = (
-            f", not distinguishable from {_listed([network_label(r.network) for r in equal[:3]], len(equal) - 3)}"
-            if equal
-            else ""
-        )
+        known = [row for row in rows if of(row).is_bounded]
+        equal = [row for row in known if not differ(of(row), of(best)) and row is not best]
+        if len(known) < len(rows):
+            others = ", as far as can be told: some were timed in too few rounds for an interval"
+        elif equal:
+            names = _listed([network_label(row.network) for row in equal[:3]], len(equal) - 3)
+            others = f", not distinguishable from {names}"
+        else:
+            others = ""
         sentences.append(
             f"The {phase} time relative to plain is lowest for {network_label(best.network)}: {of(best)} times the "
             f"plain network's{others}."

@@ -161,6 +161,11 @@ def with_prefix(value: float) -> str:
     return three_digits(value)
 
 
+def seconds(value: float) -> str:
+    """Three digits in the unit of the axis: 12.0 s, 457 s, 12,300 s."""
+    return f"{three_digits(value)} s"
+
+
 def duration(seconds: float) -> str:
     """0.250 s, 12.0 s, 3.50 min, 2.00 h."""
     if seconds < 0.1:

@@ -16,7 +16,7 @@ from onelip.bench.report.figures.direct_labels import label_line_ends
 from onelip.bench.report.figures.drawing import WIDTH, ReportFigure, horizontal_bars, line_look, new_figure, tell
 from onelip.bench.report.intervals import Timing
 from onelip.bench.report.method_style import method_style, size_order
-from onelip.bench.report.report_table import duration, memory, memory_unit, three_digits
+from onelip.bench.report.report_table import memory, memory_unit, seconds, three_digits
 from onelip.bench.report.study_rows import MeasuredTime, StudyResults
 from onelip.bench.report.trained_models import main_memory, main_times
 from onelip.bench.runs.specs import NetworkSpec
@@ -40,7 +40,7 @@ class _Quantity:
         return replace(self, axis=f"{name} {self.axis}", unit=unit)
 
 
-_EPOCH = _Quantity("training-time", "Training time", "seconds per epoch", duration)
+_EPOCH = _Quantity("training-time", "Training time", "seconds per epoch", seconds)
 _SPEED = _Quantity("inference-throughput", "Inference throughput", "images per second", three_digits, low_is_good=False)
 _TRAIN = _Quantity("training-memory", "Training memory", "at the peak of training", memory)
 _INFER = _Quantity("inference-memory", "Inference memory", "at the peak of inference", memory)
@@ -61,7 +61,9 @@ _Lines = dict[str, dict[str, Timing]]
 def cost_figures(study: StudyResults) -> list[ReportFigure]:
     """The four figures of each data set that has measurements."""
     times, rows = main_times(study), main_memory(study)
-    where = f" on {times[0].hardware}, with 95 % intervals" if times else ""
+    bounded = bool(times) and all(row.training.ratio.is_bounded and row.inference.ratio.is_bounded for row in times)
+    lines = "with 95 % intervals" if bounded else "with 95 % intervals where enough rounds were timed"
+    where = f" on {times[0].hardware}, {lines}" if times else ""
     sources = " and ".join(sorted({row.source for row in rows}))
     return [
         *_family(_EPOCH, _epochs(times), where),
