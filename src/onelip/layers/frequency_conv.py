@@ -24,7 +24,7 @@ from onelip.linalg.packed_functions import MatrixFunction, packed_values
 WHOLE_SHARE, FREQUENCY_SHARE = 0.7, 0.4
 """A convolution acts on frequencies if that takes less than this share of the operations: measured on CPUs. The first
 is for tori that one matrix transforms, from 32 channels on 8 x 8 images on; two matrices cost more memory traffic,
-which pays from 128 channels on 16 x 16 images on."""
+which pays from 64 channels on 16 x 16 images on."""
 
 
 def torus_size(size: Size, kernel_size: Size, padding_mode: str) -> Size:

@@ -174,7 +174,7 @@ class SandwichFrequencies(Transformed):
 
         arguments = to_frequency(embedded(x, torus), dft), self.inner, self.outer, at_frequency_zero(bias, torus)
         # The activation and its frequencies are computed anew in the backward pass: a third of the memory.
-        if is_traced():
+        if is_traced() or not torch.is_grad_enabled():
             y = rest(*arguments)
         else:
             y = checkpoint(rest, *arguments, use_reentrant=False, preserve_rng_state=False)

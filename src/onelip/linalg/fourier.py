@@ -164,7 +164,8 @@ def to_frequency(x_bchw: Tensor, dft: RealDFT) -> Tensor:
         x_rows = torch.matmul(dft.rows, x_hwbc.reshape(height * width, batch * channels))
         return x_rows.reshape(height * width, batch, channels)
     kept = half_width(width)
-    x_columns = torch.matmul(dft.columns, x_hwbc.reshape(height, width, batch * channels))  # (h, 2 * kept, n)
+    columns = dft.columns.expand(height, -1, -1)  # matmul would copy it for each row
+    x_columns = torch.bmm(columns, x_hwbc.reshape(height, width, batch * channels))  # (h, 2 * kept, n)
     x_rows = multiply_rows(dft.rows, x_columns.reshape(2 * height, kept * batch * channels))
     return x_rows.reshape(2, height * kept, batch, channels)
 
@@ -178,7 +179,8 @@ def from_frequency(y: Tensor, size: Size, dft: RealDFT) -> Tensor:
     else:
         kept = half_width(width)
         y_rows = multiply_rows(dft.rows, y.reshape(2 * height, kept * batch * channels), transpose=True)
-        y_hwn = torch.matmul(dft.columns.mT, y_rows.reshape(height, 2 * kept, batch * channels))
+        columns = dft.columns.mT.expand(height, -1, -1)
+        y_hwn = torch.bmm(columns, y_rows.reshape(height, 2 * kept, batch * channels))
     return y_hwn.reshape(height, width, batch, channels).permute(2, 3, 0, 1)
 
 
