@@ -80,7 +80,7 @@ def test_axe_finds_no_barrier(built: Path) -> None:
     handler = functools.partial(SilentHandler, directory=str(built))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, started_browser() as browser:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        for width, scheme in ((1280, "light"), (390, "dark")):
+        for width, scheme in ((1280, "light"), (1280, "dark"), (390, "dark")):
             view: Any = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
             page = browser.new_context(**view).new_page()
             page.set_default_timeout(0)  # a loaded machine may take as long as it likes

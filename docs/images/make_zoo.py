@@ -17,7 +17,17 @@ FAMILIES = {
     "x minus a monotone part": ("cpl", "sll"),
     "two halves of one matrix": ("sandwich",),
 }
+FORMULAS = {
+    "weights divided by a bound": "$P\\,/\\,s$, $P D$ or $L^{-1} P$, of norm at most 1",
+    "orthogonal matrices": "$(V V^T)^{-1/2}\\,V$, or stored orthonormal",
+    "orthogonal kernels": "$H$ times $[R,\\ I - R]$ with projections $R$",
+    "orthogonal per frequency": "one unitary matrix for each frequency",
+    "exponential of a skew kernel": "$e^{L}$ with $L^T = -L$",
+    "x minus a monotone part": "$x - 2\\,W^T\\mathrm{relu}(W x + b)\\,/\\,\\Vert W\\Vert^2$",
+    "two halves of one matrix": "$\\sqrt{2}\\,A^T\\mathrm{relu}(\\sqrt{2}\\,B x + b)$",
+}
 COLOURS = {"orthogonal": "#0a2f86", "bounded": "#d9480f"}
+MEANINGS = {"orthogonal": "orthogonal: keeps distances", "bounded": "bounded: never increases them"}
 
 
 def main() -> None:
@@ -28,7 +38,7 @@ def main() -> None:
     if rest:
         rows["other"] = rest
     years = sorted({method.year for method in methods})
-    figure, axis = plt.subplots(figsize=(11, 0.72 * len(rows) + 0.9), layout="constrained")
+    figure, axis = plt.subplots(figsize=(11, 0.74 * len(rows) + 0.9), layout="constrained")
     for row, keys in enumerate(rows.values()):
         axis.axhspan(row - 0.5, row + 0.5, color="0.96" if row % 2 else "1.0", zorder=0)
         for year in years:
@@ -38,19 +48,23 @@ def main() -> None:
                 box = {"boxstyle": "round,pad=0.35", "facecolor": COLOURS[method.guarantee], "edgecolor": "none"}
                 text = {"ha": "center", "va": "center", "color": "white", "fontsize": 10, "bbox": box}
                 axis.text(year, row + shift, method.title.replace(" norm", "\nnorm"), **text)
-    axis.set_yticks(range(len(rows)), list(rows), fontsize=10)
+    axis.set_yticks(range(len(rows)), [""] * len(rows))
+    for row, name in enumerate(rows):
+        place = {"transform": axis.get_yaxis_transform(), "ha": "right"}
+        axis.text(-0.01, row - 0.03, name, fontsize=10.5, va="bottom", **place)
+        axis.text(-0.01, row + 0.06, FORMULAS.get(name, ""), fontsize=9.5, va="top", color="0.35", **place)
     axis.set_xticks(years, [str(year) for year in years], fontsize=10)
     axis.set_xlim(years[0] - 0.6, years[-1] + 0.6)
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
     for guarantee, colour in COLOURS.items():
-        axis.scatter([], [], marker="s", s=80, color=colour, label=guarantee)
-    axis.legend(loc="lower right", ncols=2, frameon=False, fontsize=10)
+        axis.scatter([], [], marker="s", s=80, color=colour, label=MEANINGS[guarantee])
+    axis.legend(loc="upper left", ncols=1, frameon=False, fontsize=10)
     axis.set_title(
         "1-Lipschitz layers in onelip, by year of publication and by what makes them 1-Lipschitz", fontsize=11
     )
-    figure.savefig(Path(__file__).with_name("zoo.png"), dpi=110)
+    figure.savefig(Path(__file__).with_name("zoo.png"), dpi=130)
 
 
 if __name__ == "__main__":
