@@ -21,10 +21,10 @@ from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size, half_width, has_one_matrix, pack, real_frequencies, torus_blocks
 from onelip.linalg.packed_functions import MatrixFunction, packed_values
 
-WHOLE_SHARE, FREQUENCY_SHARE = 0.7, 0.4
+WHOLE_SHARE, FREQUENCY_SHARE = 0.7, 0.35
 """A convolution acts on frequencies if that takes less than this share of the operations: measured on CPUs. The first
 is for tori that one matrix transforms, from 32 channels on 8 x 8 images on; two matrices cost more memory traffic,
-which pays from 64 channels on 16 x 16 images on."""
+which pays from 128 channels on 16 x 16 images on."""
 
 
 def torus_size(size: Size, kernel_size: Size, padding_mode: str) -> Size:
