@@ -35,7 +35,7 @@ def test_the_recipe_fast_is_that_of_fastnet_and_each_option_wins() -> None:
     assert (spec.settings.precision, spec.settings.batch_size) == ("bfloat16", 256)
     assert (spec.settings.augmentation, spec.settings.lr, spec.settings.weight_decay) == ("shift-flip", 0.005, 0.0)
     hours = run_spec(model="fastnet", width=8, dataset="tiny", budget="1h")
-    assert (hours.settings.temperature, hours.settings.augmentation) == (0.25, "crop-flip")
+    assert (hours.settings.temperature, hours.settings.augmentation) == (0.5, "crop-flip")
     assert run_spec(model="fastnet", width=8, dataset="tiny", budget="8m").settings.temperature == 0.5
     given = run_spec(**FAST, precision="float32", lr=0.1, augmentation="none", temperature=3.0)
     assert (given.settings.precision, given.settings.lr, given.settings.augmentation) == ("float32", 0.1, "none")

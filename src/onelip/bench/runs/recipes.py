@@ -30,8 +30,8 @@ RECIPES: dict[str, Recipe] = {
 }
 """paper: for hours. short: for seconds to minutes, a few hundred steps. fast: the most within minutes, with fastnet."""
 
-FAST_FOR_HOURS = Recipe("adam", 256, 0.25, "bfloat16")
-"""fast for many epochs: the temperature and the augmentation that the paper trains with for hours."""
+FAST_FOR_HOURS = Recipe("adam", 256, 0.5, "bfloat16")
+"""fast for many epochs: the augmentation that the paper trains with for hours."""
 
 PAPER_FROM_SECONDS = 3600.0
 """Budgets below this follow the recipe "short" unless told otherwise: the paper's shortest is two hours."""

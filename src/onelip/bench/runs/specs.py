@@ -203,7 +203,7 @@ class RunSpec:
     offset: float = 2 * math.sqrt(2) * 36 / 255
     """Margin that the loss asks for."""
     temperature: float | None = None
-    """Temperature of the loss; by default that of the recipe (paper: 0.25; short: 2; fast: 0.5, from 1h 0.25)."""
+    """Temperature of the loss; by default that of the recipe (paper: 0.25; short: 2; fast: 0.5)."""
     augmentation: AugmentationName | None = None
     """none, shift-flip, crop-flip or randaugment; by default the paper's for the data set (fast: shift-flip)."""
     loss: Literal["offset", "emma", "annealing", "regularised"] = "offset"
