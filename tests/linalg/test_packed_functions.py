@@ -12,6 +12,7 @@ from onelip.linalg import packed_functions
 from onelip.linalg.orthogonal import CayleyTransforms, SkewExponentials
 from onelip.linalg.packed_functions import MatrixFunction, packed_values
 from onelip.linalg.polar import PolarFactors
+from onelip.linalg.triangular import RidgeQuotients
 
 TORI = [(4, 4), (3, 3), (2, 2), (9, 9), (4, 6)]
 FUNCTIONS: list[tuple[MatrixFunction, tuple[int, int], float]] = [
@@ -20,6 +21,8 @@ FUNCTIONS: list[tuple[MatrixFunction, tuple[int, int], float]] = [
     (SandwichHalves(3), (5, 3), 1e-10),
     (SkewExponentials(4, 4), (4, 4), 1e-10),
     (SkewExponentials(2, 3), (4, 4), 1e-10),
+    (RidgeQuotients(), (4, 4), 1e-9),
+    (RidgeQuotients(), (5, 3), 1e-9),
     (PolarFactors(), (4, 4), 1e-6),
     (PolarFactors(), (7, 3), 1e-6),
     (PolarFactors(), (3, 7), 1e-6),

@@ -86,6 +86,6 @@ METHOD = MethodInfo(
         input_memory="b*s**2*c",
         parameter_operations="real DFT & 7 MMs",
         parameter_macs="15*s**2*c**3",
-        parameter_memory="10*s**2*c**2",
+        parameter_memory="2*c**2*k**2",
     ),
 )

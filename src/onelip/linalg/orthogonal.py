@@ -115,20 +115,23 @@ def _minus_identity(side: int, like: Tensor) -> Tensor:
 def cayley_gradient(matrix: Tensor, isometry: Tensor, gradient: Tensor) -> Tensor:
     """That of a W with at least as many rows as columns, given Q and its gradient."""
     columns, limit = matrix.shape[-1], _cayley_limit(matrix)
-    above, below = one_batch(gradient[..., :columns, :]), one_batch(gradient[..., columns:, :])
-    lower, root = _in_limits(one_batch(matrix[..., columns:, :]), math.sqrt(limit))
+    above = one_batch(gradient[..., :columns, :])
     double = one_batch(isometry[..., :columns, :]) + identity(columns, matrix)  # 2 Z
-    if lower.shape[-2] > 0:
-        above = torch.baddbmm(above, lower.mH, below, alpha=-root)
-    to_a = torch.bmm(torch.bmm(double.mH, above), double.mH)  # -2 dA
-    to_upper = ((to_a.mH - to_a) / 2).reshape(matrix[..., :columns, :].shape)
-    to_upper = _limit_gradient(matrix[..., :columns, :], to_upper, limit)
-    if lower.shape[-2] == 0:
-        return to_upper
+
+    def to_upper(to_a: Tensor) -> Tensor:
+        part = matrix[..., :columns, :]
+        return _limit_gradient(part, ((to_a.mH - to_a) / 2).reshape(part.shape), limit)
+
+    if matrix.shape[-2] == columns:
+        return to_upper(torch.bmm(torch.bmm(double.mH, above), double.mH))  # of -2 dA
+    below = one_batch(gradient[..., columns:, :])
+    lower, root = _in_limits(one_batch(matrix[..., columns:, :]), math.sqrt(limit))
+    above = torch.baddbmm(above, lower.mH, below, alpha=-root)
+    to_a = torch.bmm(torch.bmm(double.mH, above), double.mH)
     to_lower = torch.baddbmm(torch.bmm(below, double.mH), lower, to_a + to_a.mH, beta=-1, alpha=-root / 2)
     lower_part = matrix[..., columns:, :]
     to_lower = _limit_gradient(lower_part, to_lower.reshape(lower_part.shape), math.sqrt(limit))
-    return torch.cat([to_upper, to_lower], dim=-2)
+    return torch.cat([to_upper(to_a), to_lower], dim=-2)
 
 
 class CayleyTransforms(MatrixFunction):

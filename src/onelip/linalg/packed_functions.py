@@ -43,6 +43,20 @@ class MatrixFunction(ABC):
         """That of the matrix, given those of the values."""
 
 
+class RecomputedFunction(MatrixFunction):
+    """A function that torch differentiates, computed again in the backward pass: nothing but its result is kept."""
+
+    def values(self, matrix: Tensor) -> tuple[Matrices, Matrices]:
+        """Nothing beside them."""
+        return self.plain(matrix), ()
+
+    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
+        """By torch."""
+        with torch.enable_grad():
+            leaf = matrix.detach().requires_grad_()
+            return torch.autograd.grad(self.plain(leaf), leaf, gradients)[0]
+
+
 def packed_values(function: MatrixFunction, kernel: Tensor, torus: Size) -> Matrices:
     """The packed values of the function at all frequencies of a torus for a kernel (..., o, i, kh, kw)."""
     if is_traced():

@@ -6,6 +6,7 @@ G_0 = A, G_t = G_(t-1)^H G_(t-1) gives ||G_t||_F^(1/2^t) >= sigma_max(A) for eve
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from onelip.errors import InvalidInputError
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import check_real, kernel_to_frequency, torus_blocks
+from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
 
 
 def largest_magnitude(matrix: Tensor) -> Tensor:
@@ -131,9 +133,44 @@ def conv_norm_bound(
     if padding_mode == "zeros":
         height, width = height + kernel.shape[-2] - 1, width + kernel.shape[-1] - 1
     torus = height, width
-    if suits_cpu(kernel.device):
-        blocks = torus_blocks(kernel, torus)
-    else:
-        blocks = (kernel_to_frequency(kernel, torus).flatten(-4, -3),)
-    largest = [gram_norm_bound(block, iterations).amax(-1) for block in blocks]
-    return largest[0] if len(largest) == 1 else torch.maximum(*largest)
+    if not suits_cpu(kernel.device):
+        return gram_norm_bound(kernel_to_frequency(kernel, torus).flatten(-4, -3), iterations).amax(-1)
+    if is_traced() or not (kernel.requires_grad and torch.is_grad_enabled()):
+        largest = [gram_norm_bound(block, iterations).amax(-1) for block in torus_blocks(kernel, torus)]
+        return largest[0] if len(largest) == 1 else torch.maximum(*largest)
+    bound: Any = _LargestBound.apply(kernel.reshape(-1, *kernel.shape[-4:]), torus, iterations)
+    return bound.reshape(kernel.shape[:-4])
+
+
+class _LargestBound(torch.autograd.Function):
+    """The largest Gram bound over all frequencies. Its gradient is that of one of them, whose matrix is made again."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: Tensor, torus: tuple[int, int], iterations: int) -> Tensor:
+        bounds = torch.cat([gram_norm_bound(block, iterations) for block in torus_blocks(kernel, torus)], dim=-1)
+        largest, frequency = bounds.max(-1)
+        ctx.save_for_backward(kernel, frequency)
+        ctx.torus, ctx.iterations = torus, iterations
+        return largest
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        kernel, frequency = ctx.saved_tensors
+        known = may_keep_tensors() and not frequency.is_meta  # tensors without numbers stand for those of any frequency
+        indices = frequency.tolist() if known else [0] * len(frequency)
+        differentiable = torch.is_grad_enabled()
+        with torch.enable_grad():
+            leaf = kernel if differentiable else kernel.detach().requires_grad_()
+            found = (_bound_at(leaf[i], index, ctx.torus, ctx.iterations) for i, index in enumerate(indices))
+            bounds = torch.stack(list(found))
+            (gradient,) = torch.autograd.grad(bounds, leaf, gradients[0], create_graph=differentiable)
+        return gradient, None, None
+
+
+def _bound_at(kernel: Tensor, index: int, torus: tuple[int, int], iterations: int) -> Tensor:
+    """The Gram bound at one of the independent frequencies, counted through all blocks."""
+    for block in torus_blocks(kernel, torus):
+        if index < len(block):
+            return gram_norm_bound(block[index], iterations)
+        index -= len(block)
+    raise IndexError(index)

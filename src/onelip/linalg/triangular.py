@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from onelip.linalg.constants import identity
+from onelip.linalg.packed_functions import Matrices, RecomputedFunction
 from onelip.linalg.spectral import largest_magnitude, one_batch, scale_below_one
 from onelip.linalg.verified import cholesky
 
@@ -25,6 +26,14 @@ def ridge_orthogonalise(matrix: Tensor) -> Tensor:
     magnitude = largest_magnitude(matrix)
     scaled = torch.where(magnitude > torch.finfo(magnitude.dtype).tiny, scale_below_one(matrix), 0)
     return _TriangularQuotient.apply(scaled, ridge(matrix))[0]  # pyright: ignore
+
+
+class RidgeQuotients(RecomputedFunction):
+    """`ridge_orthogonalise`."""
+
+    def plain(self, matrix: Tensor) -> Matrices:
+        """The same."""
+        return (ridge_orthogonalise(matrix),)
 
 
 def ridge(matrix: Tensor) -> float:
