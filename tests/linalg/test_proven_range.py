@@ -197,15 +197,15 @@ def test_predicted_memory_suffices(shape: tuple[int, ...], dtype: torch.dtype) -
 
 @pytest.mark.usefixtures("small_blocks")
 def test_predicted_memory_of_blocks_suffices() -> None:
-    """Two matrices in float64, whatever is proven; the third that is predicted holds the weights in float64."""
+    """Two matrices in float64, whatever is proven; of the other three, LAPACK takes one and the certificate two."""
     matrix, entries = torch.randn(100, 100), 100 * 100
     for prove in (norm_bound, lambda matrix: matrix_bound(matrix, None)):
         used = peak_memory(lambda prove=prove: prove(matrix), matrix)
-        assert 16 * entries <= used <= norm_proof_cost(matrix.shape).memory - 8 * entries
+        assert 16 * entries <= used <= norm_proof_cost(matrix.shape).memory - 24 * entries
 
 
-def test_the_largest_proof_fits_in_seven_gigabytes() -> None:
-    assert norm_proof_cost((16_384, 16_384)).memory < 7e9
+def test_the_largest_proof_fits_in_eleven_gigabytes() -> None:
+    assert norm_proof_cost((16_384, 16_384)).memory < 11e9
     assert norm_proof_cost((16_384, 16_384)).operations > 2 * 16_384**3
 
 

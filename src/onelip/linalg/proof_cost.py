@@ -2,8 +2,9 @@
 
 The verification of an m x n matrix (n the smaller side) forms A^H A, takes an eigenvalue of it, factorises a matrix of
 its size, multiplies the factor back and compares: 2 m n^2 + 5/3 n^3 + 2 n^3 operations, four times that for
-complex matrices. Small matrices are verified in batches and large real ones in blocks, which bounds the memory: two
-matrices of the smaller side, beside the weights in float64, with which the certifying pass computes.
+complex matrices. Small matrices are verified in batches and large real ones in blocks, which bounds the memory: G, its
+factor and a copy that the factorisation makes. A certificate holds the weights in float64 besides, with which its pass
+computes, and two copies in their own type, one that is evaluated and one to see changes by.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def norm_proof_cost(shape: Sequence[int], is_complex: bool = False) -> ProofCost
     if not is_complex and side**2 > BATCH_ENTRIES:
         # Products above the diagonal only; twice the factorisation, as one candidate in two is too small.
         operations = 9 * longer * side**2 // 8 + 4 * side**3 // 3 + 2 * LANCZOS_STEPS * side**2
-        return ProofCost(8 * (longer * side + 2 * side**2 + 6 * BLOCK_ENTRIES), count * operations)
+        return ProofCost(8 * (2 * longer * side + 3 * side**2 + 6 * BLOCK_ENTRIES), count * operations)
     at_once = min(count, max(1, BATCH_ENTRIES // (longer * side)))
     operations = 2 * longer * side**2 + 5 * side**3 // 3 + 2 * side**3
     if is_complex:

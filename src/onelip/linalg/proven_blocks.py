@@ -1,4 +1,4 @@
-"""The proven norm of one large matrix, in blocks: at most two matrices of its smaller side in float64 at a time.
+"""The proven norm of one large matrix, in blocks: two matrices of its smaller side in float64 at a time.
 
 The proof is that of `onelip.linalg.proven.norm_bound`. A few steps of the Lanczos iteration suggest the eigenvalue, as
 they need products with vectors only. G = A^T A is symmetric and R triangular: of G and of R^T R the part above the
