@@ -26,7 +26,7 @@ from onelip.layers import (
     list_methods,
 )
 from onelip.layers.transformed import Transformed
-from onelip.linalg.spectral import power_iteration
+from onelip.linalg.norms import power_iteration
 
 LIPSCHITZ = [method.key for method in list_methods() if method.guarantee != "none"]
 each_method = pytest.mark.parametrize("key", LIPSCHITZ)

@@ -9,6 +9,7 @@ from torch import Tensor
 from onelip.errors import InvalidInputError
 from onelip.linalg import polar
 from onelip.linalg.minimax import best_quintic, quintic_schedule
+from onelip.linalg.norms import scale_below_one
 from onelip.linalg.polar import (
     Iteration,
     bjorck,
@@ -17,7 +18,6 @@ from onelip.linalg.polar import (
     polar_factor,
     solve_lyapunov,
 )
-from onelip.linalg.spectral import scale_below_one
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 ITERATIONS: list[Iteration] = ["minimax", "newton", "bjorck"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from onelip.linalg.spectral import scale_below_one
+from onelip.linalg.norms import scale_below_one
 from onelip.linalg.triangular import ridge, ridge_orthogonalise
 
 

@@ -18,8 +18,8 @@ from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed, 
 from onelip.linalg.fourier import from_frequency, multiply_frequencies, to_frequency, torus_of, unpack
 from onelip.linalg.layer_bound import LayerBound, added_to_input, compose, linear_bound
 from onelip.linalg.linear_bounds import bias_norm, blocks_norm_bound, transforms_of
+from onelip.linalg.norms import real_parts
 from onelip.linalg.proven import SAFETY, magnitude_norm_bound, norm_bound
-from onelip.linalg.spectral import real_parts
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.transformed import Matrix
 from onelip.linalg.fourier import Size
+from onelip.linalg.norms import frobenius_norm
 from onelip.linalg.orthogonal import CayleyTransforms, cayley
-from onelip.linalg.spectral import frobenius_norm
 
 
 class _ScaledWeight(ParametrisedLayer):

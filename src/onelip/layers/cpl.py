@@ -27,7 +27,7 @@ from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.transformed import Kernel, Matrix, Transformed
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size, frequency_matrix_at, half_width, kernel_to_frequency
-from onelip.linalg.spectral import conv_norm_bound, gram_norm_bound, one_batch, power_iteration
+from onelip.linalg.norms import conv_norm_bound, gram_norm_bound, one_batch, power_iteration
 
 GRID = 16
 """Power vectors are kept for the frequencies of a 16 x 16 torus; those of 1, 2, 4 and 8 are among them."""

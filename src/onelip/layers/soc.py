@@ -33,13 +33,13 @@ from onelip.linalg.exponential_series import series_norm_bound, series_rounding
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound, compose, linear_bound
 from onelip.linalg.linear_bounds import bias_norm
+from onelip.linalg.norms import gram_norm_bound
 from onelip.linalg.orthogonal import SkewExponentials, skew_exponential, skew_exponential_rows
 from onelip.linalg.proven_convolution import (
     convolution_magnitude_bound,
     convolution_norm_bound,
     same_convolution_of,
 )
-from onelip.linalg.spectral import gram_norm_bound
 from onelip.linalg.training_precision import may_approximate
 
 GRAM_ITERATIONS = 4

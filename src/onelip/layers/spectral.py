@@ -18,7 +18,7 @@ from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
-from onelip.linalg.spectral import conv_norm_bound, gram_norm_bound
+from onelip.linalg.norms import conv_norm_bound, gram_norm_bound
 
 GRAM_ITERATIONS = 7
 """The bound then exceeds the norm of a matrix of rank 64 by at most 1.6 %, in general by far less."""

@@ -15,6 +15,7 @@ from onelip.errors import InvalidInputError
 from onelip.linalg.fourier import Blocks, RealDFT, Size, torus_of, unpack
 from onelip.linalg.halved_product import is_exactly_halved, may_be_halved
 from onelip.linalg.layer_bound import LayerBound, compose, linear_bound
+from onelip.linalg.norms import real_parts
 from onelip.linalg.proven import SAFETY, magnitude_norm_bound, norm_bound, vector_norm_bound
 from onelip.linalg.proven_convolution import (
     Convolution,
@@ -22,7 +23,6 @@ from onelip.linalg.proven_convolution import (
     convolution_norm_bound,
     output_size,
 )
-from onelip.linalg.spectral import real_parts
 
 
 def bias_norm(bias: Tensor | None, repetitions: int) -> float:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from onelip.linalg.constants import identity
+from onelip.linalg.norms import one_batch
 from onelip.linalg.polar import bjorck, minimax_polar, polar_factor
-from onelip.linalg.spectral import one_batch
 
 _SLACK = 1e-3
 """Keeps the square root below smooth where A is orthonormal. There it costs 4e-7 of the norm."""

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from onelip.errors import InvalidInputError
 from onelip.linalg.constants import identity, keep_constant
 from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.norms import frobenius_norm, one_batch, real_parts, scale_below_one
 from onelip.linalg.packed_functions import Matrices, MatrixFunction
-from onelip.linalg.spectral import frobenius_norm, one_batch, real_parts, scale_below_one
 from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
 from onelip.linalg.verified import cholesky, inverse
 

@@ -16,8 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from onelip.errors import InvalidInputError
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.minimax import Quintic, quintic_schedule
+from onelip.linalg.norms import gram_norm_bound, largest_magnitude, one_batch, real_parts, scale_below_one
 from onelip.linalg.packed_functions import Matrices, MatrixFunction
-from onelip.linalg.spectral import gram_norm_bound, largest_magnitude, one_batch, real_parts, scale_below_one
 from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
 from onelip.linalg.training_precision import may_approximate
 from onelip.linalg.verified import eigenvectors

@@ -16,7 +16,7 @@ from torch import Tensor
 from onelip.linalg.autocorrelation import autocorrelation_row_sums
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import check_real
-from onelip.linalg.spectral import one_batch
+from onelip.linalg.norms import one_batch
 
 
 def _column_scale(magnitude: Tensor) -> tuple[Tensor, Tensor]:

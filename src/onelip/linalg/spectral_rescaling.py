@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from onelip.linalg.fourier import Blocks, check_real, pack, packed_to_kernel, torus_blocks
-from onelip.linalg.spectral import real_parts
+from onelip.linalg.norms import real_parts
 
 
 def rescaling(matrix: Tensor, steps: int) -> Tensor:

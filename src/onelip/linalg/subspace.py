@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onelip.linalg.spectral import largest_magnitude
+from onelip.linalg.norms import largest_magnitude
 from onelip.linalg.verified import orthonormal_columns, solve
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from onelip.linalg.constants import identity
+from onelip.linalg.norms import largest_magnitude, one_batch, scale_below_one
 from onelip.linalg.packed_functions import Matrices, RecomputedFunction
-from onelip.linalg.spectral import largest_magnitude, one_batch, scale_below_one
 from onelip.linalg.verified import cholesky
 
 

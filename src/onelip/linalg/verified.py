@@ -21,7 +21,7 @@ from torch import Tensor
 from onelip.errors import UnreliableRoutineError
 from onelip.linalg.constants import keep_constant
 from onelip.linalg.device_forms import suits_cpu
-from onelip.linalg.spectral import real_parts
+from onelip.linalg.norms import real_parts
 from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
 
 _PROBES = 2

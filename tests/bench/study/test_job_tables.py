@@ -16,7 +16,7 @@ from onelip.bench.terminal import Terminal
 def test_states_fit_80_columns_and_nothing_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    host, label = "gpu-node-017.cluster.example.org", "train standard w4 cifar10-mini 1 epochs seed 0"
+    host, label = "gpu-node-017.cluster.example.org", "train standard w4 cifar10-mini 1 epoch seed 0"
     tried = [Attempt(host, 1, "simulate", 1.0, "")] * 12
     monkeypatch.setattr(job_tables, "read_attempts", lambda job, study: tried)
     monkeypatch.setattr(FakeJob, "label", label)

@@ -160,7 +160,9 @@ class Job(ABC):
 def budget_word(details: dict[str, Any]) -> str:
     """30m, or 4 epochs; nothing for a measurement."""
     epochs = details.get("epochs")
-    return f"{epochs} epochs" if epochs is not None else details.get("budget") or ""
+    if epochs is None:
+        return details.get("budget") or ""
+    return f"{epochs} epoch{'s' if epochs != 1 else ''}"
 
 
 def job_folder(job: Job, study: Path) -> Path:

@@ -11,7 +11,7 @@ from jacobians import circular_norm
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
-from onelip.linalg.spectral import (
+from onelip.linalg.norms import (
     conv_norm_bound,
     frobenius_norm,
     gram_norm_bound,
