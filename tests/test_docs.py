@@ -66,3 +66,10 @@ def test_pages_say_what_is(page: Path) -> None:
     """No diary: no dates of development, nothing that is still to be done."""
     diary = r"\b20\d\d-\d\d-\d\d\b|not (been )?(run|made|measured|repeated) yet|has not been made|\bTODO\b"
     assert not re.search(diary, page.read_text()), page.name
+
+
+@each_page
+def test_columns_of_tables_have_names(page: Path) -> None:
+    """A screen reader tells the name of the column with each cell."""
+    for heading in re.findall(r"^\|(.*)\|\n\|[-:| ]+\|$", page.read_text(), re.MULTILINE):
+        assert all(cell.strip() for cell in heading.split("|")), heading

@@ -79,7 +79,8 @@ def _print_tables(shape: LayerShape, rows: list[CountedRow], counted: bool) -> N
         names = (f"{part}_macs", f"{part}_memory")
         symbols = [(method, by, *(pretty(getattr(cost, name)) for name in names)) for method, by, cost in costs]
         title = f"{part.capitalize()} transformation"
-        console.print(plain_table(("method", "by", "MACs", "memory"), (), symbols, title=title))
+        formulas = ("MACs", "memory")
+        console.print(plain_table(("method", "by", *formulas), (), symbols, title=title, wrapped=formulas))
     console.print("C = b s² c² k², M = b s² c, P = c² k²: products, input and kernel of a plain convolution.\n")
     console.print(f"For b={shape.b} s={shape.s} c={shape.c} k={shape.k} t={shape.t}:\n")
     for part in ("input", "parameter"):
