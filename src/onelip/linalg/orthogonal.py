@@ -13,7 +13,7 @@ from onelip.linalg.constants import identity, keep_constant
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.packed_functions import Matrices, MatrixFunction
 from onelip.linalg.spectral import frobenius_norm, one_batch, real_parts, scale_below_one
-from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
+from onelip.linalg.tensor_modes import is_traced, may_keep_tensors, rows_in_use
 from onelip.linalg.verified import cholesky, inverse
 
 
@@ -123,6 +123,9 @@ def cayley_gradient(matrix: Tensor, isometry: Tensor, gradient: Tensor) -> Tenso
         return _limit_gradient(part, ((to_a.mH - to_a) / 2).reshape(part.shape), limit)
 
     if matrix.shape[-2] == columns:
+        rows = rows_in_use(gradient)
+        if rows is not None:
+            return to_upper(torch.bmm(double[:, rows].mH, torch.bmm(above[:, rows], double.mH)))
         return to_upper(torch.bmm(torch.bmm(double.mH, above), double.mH))  # of -2 dA
     below = one_batch(gradient[..., columns:, :])
     lower, root = _in_limits(one_batch(matrix[..., columns:, :]), math.sqrt(limit))
