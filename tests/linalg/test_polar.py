@@ -1,5 +1,7 @@
 """Polar factors against scipy, their implicit gradient against finite differences, and the extremes of scale."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -10,6 +12,7 @@ from onelip.errors import InvalidInputError
 from onelip.linalg import polar
 from onelip.linalg.minimax import best_quintic, quintic_schedule
 from onelip.linalg.norms import scale_below_one
+from onelip.linalg.orthogonal import cayley
 from onelip.linalg.polar import (
     Iteration,
     bjorck,
@@ -18,6 +21,7 @@ from onelip.linalg.polar import (
     polar_factor,
     solve_lyapunov,
 )
+from onelip.linalg.tensor_modes import rows_in_use
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 ITERATIONS: list[Iteration] = ["minimax", "newton", "bjorck"]
@@ -384,3 +388,20 @@ def test_eigh_has_the_gradient_of_the_iteration(dtype: torch.dtype, shape: tuple
 def test_eigh_is_refused_in_float64() -> None:
     with pytest.raises(InvalidInputError, match="float32"):
         polar_factor(torch.eye(2, dtype=torch.float64), iteration="eigh")
+
+
+@pytest.mark.parametrize("function", [lambda a: polar_factor(a, iteration="single"), cayley], ids=["polar", "cayley"])
+def test_gradients_with_few_rows_are_those_of_all_rows(function: Callable[[Tensor], Tensor]) -> None:
+    """As a last layer has them of which the network uses the first outputs; a batch of matrices takes all rows."""
+    torch.manual_seed(0)
+    matrix = (torch.eye(12) + torch.randn(12, 12) / 8).requires_grad_()
+    few = torch.zeros(12, 12)
+    few[1:4] = torch.randn(3, 12)
+    assert rows_in_use(few) is not None
+    assert rows_in_use(torch.ones(12, 12)) is None
+    (alone,) = torch.autograd.grad(function(matrix), matrix, few)
+    (stacked,) = torch.autograd.grad(function(torch.stack([matrix, matrix])), matrix, torch.stack([few, 0 * few]))
+    wide = matrix.detach().double().requires_grad_()
+    (exact,) = torch.autograd.grad(polar_factor(wide) if function is not cayley else cayley(wide), wide, few.double())
+    assert (alone - stacked).norm() <= 1e-5 * stacked.norm()
+    assert (alone - exact).norm() <= 1e-5 * exact.norm()

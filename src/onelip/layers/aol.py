@@ -121,6 +121,7 @@ METHOD = MethodInfo(
     conv=AOLConv2d,
     linear_layer=AOLLinear,
     learning_rate=0.06,
+    training_approximation="sums of float32 autocorrelations, those of wide 3 x 3 kernels from 18 products",
     setting=PublishedSetting(
         padding_mode="circular",
         start="identity, first and last layer random orthogonal; biases 0",

@@ -83,11 +83,18 @@ def gram_norm_bound(matrix: Tensor, iterations: int = 6) -> Tensor:
     at least rank^(-7/2). The bound does not depend on these divisors in exact arithmetic, hence they are constants for
     autograd. A zero matrix has the bound and the gradient zero.
     """
-    tiny, lead = torch.finfo(matrix.dtype).tiny, matrix.shape[:-2]
-    matrix = one_batch(matrix)
-    scale = largest_magnitude(matrix)
+    lead, batch = matrix.shape[:-2], one_batch(matrix)
+    if is_traced() or iterations == 0 or not suits_cpu(matrix.device):
+        return _gram_bound_and_powers(batch, iterations)[0].reshape(lead)
+    bound: Any = _GramBound.apply(batch, iterations)
+    return bound.reshape(lead)
+
+
+def _gram_bound_and_powers(matrix: Tensor, iterations: int) -> tuple[Tensor, list[Tensor]]:
+    """The bound (b,), and A, G_1, ..., G_t, each up to a factor."""
+    tiny, scale = torch.finfo(matrix.dtype).tiny, largest_magnitude(matrix)
     gram = matrix / scale
-    bound = scale[..., 0, 0]
+    powers, bound = [gram], scale[..., 0, 0]
     wide = matrix.shape[-2] < matrix.shape[-1]
     for step in range(iterations):
         if step % 3 == 1:
@@ -96,8 +103,42 @@ def gram_norm_bound(matrix: Tensor, iterations: int = 6) -> Tensor:
             gram = gram / norm[..., None, None]
         # The Gram matrix on the smaller side has the same non-zero spectrum; from then on it is Hermitian.
         gram = torch.bmm(gram, gram.mH) if wide else torch.bmm(gram.mH, gram)
+        powers.append(gram)
     bound = bound * torch.linalg.vector_norm(gram, dim=(-2, -1)).clamp(min=tiny) ** (0.5**iterations)
-    return bound.reshape(lead)
+    return bound, powers
+
+
+class _GramBound(torch.autograd.Function):
+    """The same with half of the products in the backward pass.
+
+    With M = A^H A, the bound is tr(M^n)^(1 / 2n) for n = 2^t, and its gradient b A M^(n-1) / tr(M^n), where
+    M^(n-1) = M M^2 M^4 ... M^(n/2) is a product of the steps on the way. As the bound is homogeneous, that direction D
+    is scaled to <A, D> = b, whatever the steps were divided by.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, iterations: int) -> Tensor:
+        bound, powers = _gram_bound_and_powers(matrix, iterations)
+        ctx.save_for_backward(matrix, bound, *powers[1:])
+        ctx.iterations = iterations
+        return bound
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (matrix, bound, *powers), (gradient,) = ctx.saved_tensors, gradients
+        if torch.is_grad_enabled():  # a second derivative goes through torch's operations
+            plain = _gram_bound_and_powers(matrix, ctx.iterations)[0]
+            return *torch.autograd.grad(plain, matrix, gradient, create_graph=True), None
+        product = powers[0]
+        for power in powers[1:]:
+            product = torch.bmm(product, power)
+            product /= largest_magnitude(product)
+        scaled = matrix / largest_magnitude(matrix)
+        wide = matrix.shape[-2] < matrix.shape[-1]
+        direction = torch.bmm(product, scaled) if wide else torch.bmm(scaled, product)
+        along = real_parts(scaled).mul(real_parts(direction)).sum((-3, -2, -1)) * largest_magnitude(matrix)[:, 0, 0]
+        factor = gradient * bound / along.clamp(min=torch.finfo(along.dtype).tiny)
+        return direction * factor[:, None, None], None
 
 
 def one_batch(matrix: Tensor) -> Tensor:

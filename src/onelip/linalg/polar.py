@@ -18,7 +18,7 @@ from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.minimax import Quintic, quintic_schedule
 from onelip.linalg.norms import gram_norm_bound, largest_magnitude, one_batch, real_parts, scale_below_one
 from onelip.linalg.packed_functions import Matrices, MatrixFunction
-from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
+from onelip.linalg.tensor_modes import is_traced, may_keep_tensors, rows_in_use
 from onelip.linalg.training_precision import may_approximate
 from onelip.linalg.verified import eigenvectors
 
@@ -213,7 +213,8 @@ def eigen_gradient(spectrum: EigenFactor, gradient: Tensor) -> Tensor:
         return factor @ inner + gradient @ ((vectors * inverse) @ vectors.mH)
     left = factor @ vectors
     if factor.shape[-2] == factor.shape[-1]:
-        rotated = left.mH @ (gradient @ vectors)
+        rows = rows_in_use(gradient)
+        rotated = left.mH @ (gradient @ vectors) if rows is None else left[rows].mH @ (gradient[rows] @ vectors)
         return left @ ((rotated - rotated.mH) * reciprocals) @ vectors.mH
     images = gradient @ vectors
     rotated, inverse = left.mH @ images, _safe_reciprocal(values, largest).unsqueeze(-2)

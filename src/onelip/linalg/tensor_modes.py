@@ -58,3 +58,15 @@ def ordinary_tensors() -> Iterator[None]:
     """What is made here from ordinary tensors is ordinary: outside inference mode, autograd and torch.func."""
     with torch.inference_mode(False), torch.no_grad(), temporarily_clear_interpreter_stack():
         yield
+
+
+def rows_in_use(gradient: torch.Tensor) -> torch.Tensor | None:
+    """Indices of the rows of one matrix that are not zero, where they are at most a quarter and one may look.
+
+    A network that uses the first outputs of a square last layer has a gradient with few rows: products with it are
+    small ones.
+    """
+    if gradient.dim() != 2 or is_traced() or not may_keep_tensors() or gradient.device.type != "cpu":
+        return None
+    rows = gradient.any(-1).nonzero().squeeze(-1)
+    return rows if 4 * len(rows) <= len(gradient) else None
