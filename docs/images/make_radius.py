@@ -93,7 +93,9 @@ def draw_plane(axis: Axes, model: nn.Module, x: Tensor, change: Tensor, radius: 
         answers = torch.cat([model(row).argmax(1) for row in points.flatten(0, 1).split(1000)]).reshape(side, side)
     found = answers.unique().tolist()
     ranks = torch.stack([(answers == value).long() * index for index, value in enumerate(found)]).sum(0)
-    axis.imshow(ranks, origin="lower", extent=(-extent, extent, -extent, extent), cmap=ListedColormap(GROUNDS[: len(found)]))
+    axis.imshow(
+        ranks, origin="lower", extent=(-extent, extent, -extent, extent), cmap=ListedColormap(GROUNDS[: len(found)])
+    )
     axis.add_patch(Circle((0, 0), radius, facecolor="white", alpha=0.75, edgecolor="none"))
     axis.add_patch(Circle((0, 0), radius, fill=False, linewidth=2, edgecolor="black"))
     axis.plot([0, radius * math.cos(0.6)], [0, radius * math.sin(0.6)], color="black", linewidth=1)
