@@ -228,7 +228,8 @@ def _wait_until_written(output: Path) -> None:
         time.sleep(0.01)
 
 
-def test_a_cancelled_task_of_ray_lets_its_job_save(tmp_path: Path) -> None:
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["plain", "nohup"])
+def test_a_cancelled_task_of_ray_lets_its_job_save(tmp_path: Path, handler: Any) -> None:
     """Ray cancels as here: the interrupt is set, and no signal wakes whoever waits in the kernel."""
     saved, output = tmp_path / "saved", tmp_path / "job" / "output.log"
     script = (
@@ -241,9 +242,13 @@ def test_a_cancelled_task_of_ray_lets_its_job_save(tmp_path: Path) -> None:
         _wait_until_written(output)
         _thread.interrupt_main()
 
-    threading.Thread(target=cancel, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        run_process((sys.executable, "-c", script), str(output), {})
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        threading.Thread(target=cancel, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            run_process((sys.executable, "-c", script), str(output), {})
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert saved.exists()
 
 

@@ -38,6 +38,7 @@ def run_process(arguments: Sequence[str], output: str, environment: Mapping[str,
 
     Ray tells it by a KeyboardInterrupt without a signal, which reaches Python between two looks, not while it waits.
     """
+    hear_interrupts()
     process = start_process(arguments, output, os.environ | environment)
     try:
         while (code := process.poll()) is None:
@@ -46,6 +47,12 @@ def run_process(arguments: Sequence[str], output: str, environment: Mapping[str,
     except BaseException:
         ask_to_stop([process])
         raise
+
+
+def hear_interrupts() -> None:
+    """Make a KeyboardInterrupt possible where SIGINT is ignored: Ray that was started by `nohup` hands that on."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ask_to_stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:

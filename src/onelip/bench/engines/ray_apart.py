@@ -20,7 +20,7 @@ from typing import Any
 
 from onelip.atomic_files import TEMPORARY_SUFFIX, replace_files, write_atomically
 from onelip.bench.engines.engine_base import JobCommand
-from onelip.bench.engines.process import ask_to_stop, start_process
+from onelip.bench.engines.process import ask_to_stop, hear_interrupts, start_process
 from onelip.bench.file_lock import LOCK_FILE, RunLock, is_locked
 from onelip.bench.runs import CHECKPOINT_FILE, RECORD_FILE, STUDY_FILE
 from onelip.bench.study.attempts import OUTPUT_FILE, ExitCode
@@ -108,6 +108,7 @@ def run_apart(keeper: Any, errand: Errand, command: JobCommand, study: str, work
     """One attempt at a job in a folder of its own on this node; the exit code of its command."""
     import ray
 
+    hear_interrupts()
     ticket = uuid.uuid4().hex
     files: Files | None = ray.get(keeper.take.remote(errand, ticket))
     if files is None:
