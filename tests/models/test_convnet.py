@@ -267,3 +267,10 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
         ConvNet(**{"method": "aol", "size": "XS", "num_classes": 10, **options})
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 16), (2, 1, 16, 16), (2, 3, 8, 8)], ids=["unbatched", "grey", "small"])
+def test_what_is_no_batch_of_its_images_is_told_in_one_line(shape: tuple[int, ...]) -> None:
+    network = ConvNet("aol", None, 10, 16, width=8).eval()
+    with pytest.raises(InvalidInputError, match=r"\(batch, 3, 16, 16\)"):
+        network(torch.zeros(shape))

@@ -36,6 +36,7 @@ from onelip.layers.stacking import stacked_transforms
 from onelip.linalg.fourier import Size
 from onelip.models.batch_parts import apply_in_parts, may_be_split
 from onelip.models.config import ConvNetConfig
+from onelip.models.named_network import check_images
 from onelip.protocol import DATA_SETS, WIDTHS
 
 _ACTIVATIONS: dict[str, Callable[[int], nn.Module]] = {
@@ -131,6 +132,7 @@ class ConvNet(nn.Sequential):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Scores. In training, layers that are alike are transformed together; see `batch_parts` for evaluation."""
+        check_images(self, self.input_shape, input)
         bytes_of_image = self.config.channels * self.config.padded_size**2 * input.element_size()
         if may_be_split(self, input, bytes_of_image):
             return self._forward_by_stages(input, bytes_of_image)

@@ -42,11 +42,7 @@ class NamedNetwork(nn.Sequential):
 
     def forward(self, input: Tensor) -> Tensor:
         """Scores of images (batch, *input_shape)."""
-        if tuple(input.shape[1:]) != self.input_shape:
-            raise InvalidInputError(
-                f"{type(self).__name__} expects (batch, {', '.join(map(str, self.input_shape))}), "
-                f"got {tuple(input.shape)}"
-            )
+        check_images(self, self.input_shape, input)
         if not self.training or torch.compiler.is_compiling():
             return super().forward(input)
         layers = [(cast(LipschitzLayer, self.get_submodule(name)), size) for name, size in self.sizes.items()]
@@ -68,6 +64,14 @@ class NamedNetwork(nn.Sequential):
         # A slice is no longer the network of `arguments`, so it is a plain sequence of modules.
         chosen = list(self.named_children())[index] if isinstance(index, slice) else None
         return super().__getitem__(index) if chosen is None else nn.Sequential(OrderedDict(chosen))
+
+
+def check_images(network: nn.Module, input_shape: tuple[int, int, int], images: Tensor) -> None:
+    """Refuse what is no batch of images of this shape."""
+    if tuple(images.shape[1:]) != input_shape:
+        raise InvalidInputError(
+            f"{type(network).__name__} expects (batch, {', '.join(map(str, input_shape))}), got {tuple(images.shape)}"
+        )
 
 
 def checked_shape(name: str, input_shape: Any, multiple: int) -> tuple[int, int, int]:
