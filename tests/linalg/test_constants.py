@@ -104,3 +104,16 @@ def test_the_number_of_constants_is_limited() -> None:
     for side in range(1, 2 * constants._MOST_KEPT):
         real_dft((1, side), torch.float32)
     assert len(constants._kept) <= constants._MOST_KEPT
+
+
+def test_what_is_in_use_is_kept_and_what_was_used_longest_ago_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "_kept", {})
+    monkeypatch.setattr(constants, "_MOST_KEPT", 3)
+    made: list[str] = []
+
+    def make(name: str) -> Callable[[torch.device], Tensor]:
+        return lambda device: (made.append(name), torch.zeros(1, device=device))[1]
+
+    for name in ["a", "b", "c", "a", "d", "a", "b"]:
+        constants.keep_constant((name,), torch.device("cpu"), make(name))
+    assert made == ["a", "b", "c", "d", "b"]

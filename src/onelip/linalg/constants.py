@@ -30,12 +30,14 @@ def keep_constant(
     else:
         return make(device)
     key = (*key, device)
-    if key not in kept:
+    constants = kept.pop(key, None)
+    if constants is None:
         while len(kept) >= _MOST_KEPT:
-            kept.pop(next(iter(kept)))
+            kept.pop(next(iter(kept)), None)
         with ordinary_tensors():
-            kept[key] = make(device)
-    return kept[key]
+            constants = make(device)
+    kept[key] = constants  # last: what goes first is what was used longest ago, never what a network at work needs
+    return constants
 
 
 def identity(side: int, like: torch.Tensor) -> torch.Tensor:

@@ -29,10 +29,10 @@ def _in_limits(matrix: Tensor, limit: float) -> tuple[Tensor, float]:
 
 
 def _all_within(norm: Tensor, limit: float) -> bool:
-    """Whether no norm is above the limit, where the program may look."""
-    if is_traced() or not suits_cpu(norm.device) or norm.is_meta or not may_keep_tensors():
+    """Whether no norm is above the limit, where the program may look. Tensors without numbers stand for usual ones."""
+    if is_traced() or not suits_cpu(norm.device) or not may_keep_tensors():
         return False
-    return not bool((norm > limit).any())
+    return norm.is_meta or not bool((norm > limit).any())
 
 
 def _limiting_norm(matrix: Tensor) -> Tensor:
