@@ -22,6 +22,13 @@ from onelip.machine_memory import most_bytes
 TEMPORARY_SUFFIX = ".onelip-tmp"
 
 
+def check_place(folder: Path) -> None:
+    """Refuse a folder that cannot be made because something above it is a file: before the work that is to go there."""
+    nearest = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
+    if not nearest.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+
+
 def read_regular(path: Path, most: int | None = None) -> bytes:
     """The content of a file; a pipe or a device, which may never end, raises `OSError` as a missing file does.
 

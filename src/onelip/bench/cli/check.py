@@ -61,6 +61,8 @@ class CheckOptions:
         """Print the table, the product and what failed."""
         if is_factory_name(self.checkpoint) and not Path(self.checkpoint).exists():
             return self._check_factory()
+        if self.figure is not None and not self.figure.parent.is_dir():
+            raise InvalidInputError(f"{self.figure}: there is no folder {self.figure.parent}")
         model = load_trusted(self.checkpoint, self.model)
         x, labels = next(iter(first_test_images(model, self.dataset, self.samples, self.samples)))
         with stages(self.quiet) as tell:

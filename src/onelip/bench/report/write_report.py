@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onelip.atomic_files import remove_temporaries, replace_files
+from onelip.atomic_files import check_place, remove_temporaries, replace_files
 from onelip.bench.file_lock import RunLock
 from onelip.bench.report.advice import Candidate
 from onelip.bench.report.candidates import measured_candidates, published_candidates
@@ -67,6 +67,7 @@ def write_report(
     if not results.runs and not results.missing_results:
         raise InvalidInputError(f"{study}: there are no records of runs in this folder")
     out = study / "report" if out is None else out
+    check_place(out)
     settings = all_settings(results.trained)
     models = chosen_models(settings)
     radar = study_radar(results, models)
