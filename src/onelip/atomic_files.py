@@ -26,7 +26,7 @@ def check_place(folder: Path) -> None:
     """Refuse a folder that cannot be made because something above it is a file: before the work that is to go there."""
     nearest = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
     if not nearest.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+        raise WriteError(f"cannot write in {folder}: {os.strerror(errno.ENOTDIR)}")
 
 
 def read_regular(path: Path, most: int | None = None) -> bytes:
