@@ -45,7 +45,7 @@ class NetworkSpec:
     method: str = ""
     """Key of the method, see `onelip methods`; not for a --model of your own."""
     size: str | None = None
-    """XS, S, M or L; by default XS."""
+    """XS, S, M or L; by default XS, for fastnet S."""
     width: int | None = None
     """Channels after the first layer, instead of --size."""
     dataset: DatasetOption = "cifar10"
@@ -80,7 +80,8 @@ class NetworkSpec:
         if self.size is not None and self.width is not None:
             raise InvalidInputError(f"give either a size or a width, not both (size={self.size}, width={self.width})")
         if self.width is None:
-            size = "XS" if self.size is None else str(self.size).upper()
+            usual = NETWORKS[self.model].usual_size if self.model in NETWORKS else "XS"
+            size = usual if self.size is None else str(self.size).upper()
             if size not in SIZES:
                 raise InvalidInputError(f"there is no size {self.size!r}, use one of {', '.join(SIZES)}")
             object.__setattr__(self, "size", size)
