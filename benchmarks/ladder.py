@@ -1,11 +1,11 @@
 """What each ingredient of fast training is worth: short runs of equal processor time, several seeds, one change each.
 
-    OMP_NUM_THREADS=1 python benchmarks/ladder.py --runs-dir ladder [--seconds 60] [--seeds 3] [--variants batch-128 ...]
+    OMP_NUM_THREADS=1 python benchmarks/ladder.py --runs-dir ladder [--seconds 60] [--seeds 3] [--variants "batch 128"]
 
-The base is FastNet S with the recipe fast. Choices are made on validation images, which are left out of training; no run
-sees the test set. Runs are taken seed by seed, so that what else the machine does meets all variants alike; a run that is
-finished is not repeated. ± is the standard error of the mean: from the draw of images, and from the seeds beside it.
-`gain` is the mean difference to the base at equal seeds, with the standard error over the seeds.
+The base is FastNet S with the recipe fast. Choices are made on validation images, which are left out of training; no
+run sees the test set. Runs are taken seed by seed, so that what else the machine does meets all variants alike; a run
+that is finished is not repeated. ± is the standard error from the draw of images and from the seeds. `gain` is the mean
+difference to the base at equal seeds and images, with the standard error over the seeds.
 """
 
 from __future__ import annotations
@@ -63,11 +63,10 @@ def spec_of(change: dict[str, object], seconds: float, seed: int) -> RunSpec:
 
 
 def summary(values: list[float], images: int) -> str:
-    """Mean in percent, standard error of the draw of images, standard error over the seeds."""
+    """Mean in percent and its standard error: all seeds are judged by the same images."""
     mean = statistics.fmean(values)
-    draw = math.sqrt(mean * (1 - mean) / images)
-    seeds = f", {100 * standard_error(values):.1f}" if len(values) > 1 else ""
-    return f"{100 * mean:.1f} ± {100 * draw:.1f}{seeds}"
+    over_seeds = standard_error(values) if len(values) > 1 else 0.0
+    return f"{100 * mean:.1f} ± {100 * math.hypot(math.sqrt(mean * (1 - mean) / images), over_seeds):.1f}"
 
 
 def standard_error(values: list[float]) -> float:
@@ -84,6 +83,8 @@ def main() -> None:
     arguments = parser.parse_args()
     names = ["base", *(name for name in arguments.variants if name != "base")]
     records: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    base = spec_of({}, arguments.seconds, 0)
+    images = round(base.validation_fraction * base.network.data.train_size)
     for seed in range(arguments.seeds):
         for name in names:
             record = train(spec_of(VARIANTS[name], arguments.seconds, seed), arguments.runs_dir)
@@ -93,8 +94,7 @@ def main() -> None:
     print("\n| variant | steps | accuracy | certified at 36/255 | gain |\n|---|---:|---:|---:|---:|")
     for name, runs in records.items():
         steps = statistics.fmean(run["steps"] for run in runs)
-        images = 5000
-        gains = [run[CERTIFIED] - base[CERTIFIED] for run, base in zip(runs, records["base"], strict=True)]
+        gains = [run[CERTIFIED] - plain[CERTIFIED] for run, plain in zip(runs, records["base"], strict=True)]
         gain = "" if name == "base" else f"{100 * statistics.fmean(gains):+.1f}"
         if gain and len(gains) > 1:
             gain += f" ± {100 * standard_error(gains):.1f}"
