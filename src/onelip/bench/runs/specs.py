@@ -116,6 +116,13 @@ class NetworkSpec:
         }
 
     @property
+    def short_name(self) -> str:
+        """The method; of another network than the paper's its name too: `fastnet`, `fastnet bcop`."""
+        if self.model not in NETWORKS:
+            return self.method
+        return self.model if self.method == NETWORKS[self.model].method else f"{self.model} {self.method}"
+
+    @property
     def size_name(self) -> str:
         """XS, S, M or L, or w8 for a width of 8; a dash for a user's own model."""
         if self.is_factory:
