@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -48,7 +47,7 @@ class _Tracer(fx.Tracer):
     """Everything that is not the user's own stays whole."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return type(m).__module__.startswith("onelip.") or super().is_leaf_module(m, module_qualified_name)
+        return _is_ours(m) or super().is_leaf_module(m, module_qualified_name)
 
 
 def convert(
@@ -76,7 +75,9 @@ def convert(
     """
     if batch_norm not in ("center", "fold"):
         raise InvalidInputError(f"batch_norm={batch_norm!r} is not known, use center or fold")
-    options = Options(get_method(method).key, _checked(activation), keep_weights)
+    if activation not in (*ACTIVATIONS, "keep"):
+        raise InvalidInputError(f"activation={activation!r} is not known, use one of {', '.join(ACTIVATIONS)}, keep")
+    options = Options(get_method(method).key, activation, keep_weights)
     copied = copy.deepcopy(model)
     try:
         graph = _Tracer().trace(copied)
@@ -93,12 +94,6 @@ def convert(
     return converted
 
 
-def _checked(activation: str) -> str:
-    if activation not in (*ACTIVATIONS, "keep"):
-        raise InvalidInputError(f"activation={activation!r} is not known, use one of {', '.join(ACTIVATIONS)}, keep")
-    return activation
-
-
 class _Editor:
     """One walk over the graph in the order of the computation."""
 
@@ -109,13 +104,11 @@ class _Editor:
 
     def edit(self) -> list[Change]:
         """Edit the graph and its modules in place; returns the changes."""
-        rules: dict[str, Callable[[fx.Node], None]] = {
-            "call_module": self._module,
-            "call_function": self._function,
-            "call_method": self._function,
-        }
         for node in list(self.model.graph.nodes):
-            rules.get(node.op, lambda _: None)(node)
+            if node.op == "call_module":
+                self._module(node)
+            elif node.op in ("call_function", "call_method"):
+                self._function(node)
         return self.changes
 
     def _module(self, node: fx.Node) -> None:

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from onelip.conversion.folding import BATCH_NORMS
-from onelip.conversion.starts import start_from
 from onelip.errors import InvalidInputError
 from onelip.layers import (
     Abs,
@@ -32,6 +31,7 @@ from onelip.layers import (
     create_linear,
     get_method,
 )
+from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "maxmin": MaxMin,
@@ -65,87 +65,67 @@ def _factory(module: nn.Module) -> dict[str, Any]:
     return {"device": weight.device, "dtype": weight.dtype}
 
 
+def _arguments(conv: Any) -> dict[str, Any]:
+    """What a convolution of any kind is built with."""
+    names = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups")
+    return {**{name: getattr(conv, name) for name in names}, "bias": conv.bias is not None, **_factory(conv)}
+
+
 def _conv(conv: nn.Conv2d, options: Options) -> Replacement:
     method = get_method(options.method).conv
     mode = conv.padding_mode if conv.padding_mode in method.padding_modes else method.padding_modes[0]
+    arguments = _arguments(conv) | {"padding_mode": mode}
+    notes = [] if mode == conv.padding_mode else [f"{mode} padding in place of {conv.padding_mode}"]
     # The shortcut of a ResNet, 1 x 1 every second pixel, skips pixels: twice as many channels cannot be orthogonal.
     shortcut = conv.kernel_size == (1, 1) and conv.padding == (0, 0) and conv.stride != (1, 1)
-    widened = shortcut and method.orthogonal_by_rank
-    layer = create_conv(
-        options.method,
-        conv.in_channels,
-        conv.out_channels,
-        conv.stride if widened else conv.kernel_size,
-        stride=conv.stride,
-        padding="same" if widened else conv.padding,
-        dilation=conv.dilation,
-        groups=conv.groups,
-        bias=conv.bias is not None,
-        padding_mode=mode,
-        **_factory(conv),
-    )
-    notes = [] if mode == conv.padding_mode else [f"{mode} padding in place of {conv.padding_mode}"]
-    notes += ["reads all pixels of its stride"] if widened else []
+    if shortcut and method.orthogonal_by_rank:
+        arguments |= {"kernel_size": conv.stride, "padding": "same"}
+        notes.append("reads all pixels of its stride")
+    layer = create_conv(options.method, **arguments)
     return layer, "; ".join([*notes, start_from(layer, conv, options.keep_weights)])
 
 
 def _conv_transpose(conv: nn.ConvTranspose2d, options: Options) -> Replacement:
-    layer = create_conv_transpose(
-        options.method,
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size,
-        stride=conv.stride,
-        padding=conv.padding,
-        output_padding=conv.output_padding,
-        groups=conv.groups,
-        bias=conv.bias is not None,
-        dilation=conv.dilation,
-        padding_mode="zeros",
-        **_factory(conv),
-    )
-    return layer, "starts anew"
+    arguments = _arguments(conv) | {"output_padding": conv.output_padding, "padding_mode": "zeros"}
+    return create_conv_transpose(options.method, **arguments), "starts anew"
 
 
 def _conv1d(conv: nn.Conv1d, options: Options) -> Replacement:
-    layer = create_conv1d(
-        options.method,
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size[0],
-        stride=conv.stride[0],
-        padding=conv.padding if isinstance(conv.padding, str) else conv.padding[0],
-        dilation=conv.dilation[0],
-        groups=conv.groups,
-        bias=conv.bias is not None,
-        padding_mode="circular" if conv.padding_mode == "circular" else "zeros",
-        **_factory(conv),
-    )
-    note = "" if conv.padding_mode in ("circular", "zeros") else f"zeros padding in place of {conv.padding_mode}; "
-    return layer, f"{note}starts anew"
+    mode = "circular" if conv.padding_mode == "circular" else "zeros"
+    arguments = {name: value[0] if isinstance(value, tuple) else value for name, value in _arguments(conv).items()}
+    note = "" if conv.padding_mode == mode else f"{mode} padding in place of {conv.padding_mode}; "
+    return create_conv1d(options.method, **arguments, padding_mode=mode), f"{note}starts anew"
 
 
 def _conv3d(conv: nn.Conv3d, options: Options) -> Replacement:
-    layer = create_conv3d(
-        options.method,
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size,
-        stride=conv.stride,
-        padding=conv.padding,
-        dilation=conv.dilation,
-        groups=conv.groups,
-        bias=conv.bias is not None,
-        **_factory(conv),
-    )
     note = "" if conv.padding_mode == "zeros" else f"zeros padding in place of {conv.padding_mode}; "
-    return layer, f"{note}starts anew"
+    return create_conv3d(options.method, **_arguments(conv)), f"{note}starts anew"
 
 
 def _linear(linear: nn.Linear, options: Options) -> Replacement:
     has_bias = linear.bias is not None
     layer = create_linear(options.method, linear.in_features, linear.out_features, bias=has_bias, **_factory(linear))
     return layer, start_from(layer, linear, options.keep_weights)
+
+
+@torch.no_grad()
+def start_from(layer: LipschitzConv2d | LipschitzLinear, plain: nn.Conv2d | nn.Linear, keep_weights: bool) -> str:
+    """Take over the weights and the bias of `plain` where the method allows it; returns what was done, in words."""
+    if not keep_weights:
+        return "starts anew"
+    if not layer.keeps_directions:
+        return "starts anew: the method has no weights like these"
+    weight = plain.weight
+    if isinstance(layer, LipschitzConv2d):
+        weight = weight.unflatten(0, (layer.groups, -1)) if layer.groups > 1 else weight
+    raw = layer.get_parameter("weight")
+    if raw.shape != weight.shape:
+        return "starts anew: the method's weights have another shape"
+    # Of the size that the method's own start has: the transformation does not see it, its gradient does.
+    raw.copy_(weight * (raw.norm() / weight.norm().clamp_min(torch.finfo(weight.dtype).tiny)))
+    if layer.bias is not None and plain.bias is not None:
+        layer.bias.copy_(plain.bias)
+    return "starts from the trained weights, projected"
 
 
 def _batch_norm(norm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d, options: Options) -> Replacement:
@@ -186,10 +166,6 @@ def _activation(module: nn.Module, options: Options) -> Replacement | None:
     return ACTIVATIONS[options.activation](), ""
 
 
-def _stays(module: nn.Module, options: Options) -> None:
-    return None
-
-
 RULES: dict[type[nn.Module], Callable[[Any, Options], Replacement | None]] = {
     nn.Conv2d: _conv,
     nn.ConvTranspose2d: _conv_transpose,
@@ -205,6 +181,7 @@ RULES: dict[type[nn.Module], Callable[[Any, Options], Replacement | None]] = {
         (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Hardtanh), _activation
     ),
     **dict.fromkeys(
-        (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d, nn.PixelShuffle, nn.PixelUnshuffle), _stays
+        (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d, nn.PixelShuffle, nn.PixelUnshuffle),
+        lambda module, options: None,
     ),
 }

@@ -86,4 +86,4 @@ class FastNet(NamedNetwork):
             "depth": depth,
             "padding_mode": padding_mode,
         }
-        super().__init__(modules, sizes, arguments)
+        super().__init__(modules, sizes, arguments, shape)
