@@ -12,7 +12,7 @@ from onelip.bench.report.report_table import (
     duration,
     memory,
     ratio,
-    three_digits,
+    three_places,
     with_prefix,
     words,
 )
@@ -86,7 +86,7 @@ def _time_table(study: StudyResults) -> ReportTable:
 
 
 def _images_per_second() -> Column:
-    return Column("images/s", "Inference", show=with_prefix)
+    return Column("images/s", "Inference", show=three_places)
 
 
 def _memory_table(study: StudyResults) -> ReportTable:
@@ -196,7 +196,7 @@ def _layer_table(study: StudyResults) -> ReportTable:
                 found.run,
             )
         )
-    columns = [Column(title, "Variance", show=three_digits) for title in ("input", "output")]
+    columns = [Column(title, "Variance", show=three_places) for title in ("input", "output")]
     columns += [Column("Largest layer norm", show="{:.4f}".format), Column("Proven bound", show="{:.4f}".format)]
     return ReportTable(
         name="layers",
@@ -205,6 +205,6 @@ def _layer_table(study: StudyResults) -> ReportTable:
         caption="Batch activation variance (must not grow), largest spectral norm of a layer by power iteration (from "
         "below), proven Lipschitz bound of the network (from above), and the norm of the loss gradient at the first "
         "layer's output relative to the last one's (far below 1: vanishing gradients).",
-        columns=(*_NETWORK, *columns, Column("Gradient first/last", show=three_digits), words("Run")),
+        columns=(*_NETWORK, *columns, Column("Gradient first/last", show=three_places), words("Run")),
         rows=rows,
     )
