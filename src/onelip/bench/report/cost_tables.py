@@ -69,8 +69,9 @@ def _time_table(study: StudyResults) -> ReportTable:
         for row in times
     ]
     columns = []
-    for group, last in (("Training", Column("epoch", "Training", show=duration)), ("Inference", _images_per_second())):
-        columns += [Column("vs. plain", group, best="lowest"), Column("batch", group, show=duration), last]
+    for group, last, show in (("Training", "epoch", duration), ("Inference", "images/s", three_places)):
+        columns += [Column("vs. plain", group, best="lowest"), Column("batch", group, show=duration)]
+        columns.append(Column(last, group, show=show))
     batches = " and ".join(sorted({str(row.batch_size) for row in times}))
     return ReportTable(
         name="time",
@@ -83,10 +84,6 @@ def _time_table(study: StudyResults) -> ReportTable:
         rows=rows,
         best_within=_WITHIN,
     )
-
-
-def _images_per_second() -> Column:
-    return Column("images/s", "Inference", show=three_places)
 
 
 def _memory_table(study: StudyResults) -> ReportTable:
