@@ -19,6 +19,7 @@ from onelip.certification.precision import check_switches, ieee_arithmetic
 from onelip.certification.program import check_outputs
 from onelip.certification.tracing import Tracer
 from onelip.errors import BrokenCertificateError, InvalidInputError, UnknownLipschitzConstant
+from onelip.linalg.layer_bound import Arithmetic
 
 _BATCH = 2
 """Inputs of zeros on which a model is traced: two, so that what mixes the inputs of a batch is seen."""
@@ -96,9 +97,9 @@ class ProvenModel:
     input_shape: Any
     graph: Graph
 
-    def tracer(self) -> Tracer:
-        """For another batch."""
-        return Tracer(self.frozen, self.proofs, self.dtype)
+    def tracer(self, measures: Arithmetic | None = None) -> Tracer:
+        """For another batch; rounding errors in the arithmetic that it `measures` are those of its own numbers."""
+        return Tracer(self.frozen, self.proofs, self.dtype, measures=measures)
 
 
 def prove(program: nn.Module, input_shape: Any) -> ProvenModel:

@@ -28,7 +28,7 @@ from onelip.certification.frozen import PLAIN_TENSORS
 from onelip.certification.graph import (
     Fact,
     Graph,
-    HiddenNorms,
+    MeasuredError,
     Moved,
     Node,
     Place,
@@ -43,7 +43,8 @@ from onelip.certification.operations import find_inside, find_operation, module_
 from onelip.certification.randomness import global_states
 from onelip.certification.traced import Traced, all_traced, by_input, nested
 from onelip.errors import UnknownLipschitzConstant
-from onelip.linalg.layer_bound import Hidden, LayerBound, Rounding
+from onelip.linalg.layer_bound import Arithmetic, LayerBound, Rounding
+from onelip.linalg.measured_rounding import error_at
 from onelip.linalg.proven import batch_norm_bounds
 from onelip.linalg.tensor_modes import observed
 
@@ -51,8 +52,16 @@ from onelip.linalg.tensor_modes import observed
 class Tracer:
     """One run of a model on one batch."""
 
-    def __init__(self, model: nn.Module, proofs: Proofs, dtype: torch.dtype, *, keep: bool = False) -> None:
-        self.model, self.proofs, self.dtype, self.keep = model, proofs, dtype, keep
+    def __init__(
+        self,
+        model: nn.Module,
+        proofs: Proofs,
+        dtype: torch.dtype,
+        *,
+        keep: bool = False,
+        measures: Arithmetic | None = None,
+    ) -> None:
+        self.model, self.proofs, self.dtype, self.keep, self.measures = model, proofs, dtype, keep, measures
         self.nodes: list[Node] = []
         self.batch, self._device = 0, "cpu"
         self._names = {id(module): name for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
@@ -264,17 +273,10 @@ class Tracer:
                 )
         facts = () if scores is None else (scores,)
         result = self.add_unary(place, handle, value, bound, facts=facts)
-        if bound.hidden is not None:
-            result.node.hidden, result.node.rounding = self._measured(bound.hidden, handle), bound.hidden.rounding
         if self.keep:
             result.node.run = leaf.run
             result.node.has_parameters = next(module.parameters(), None) is not None
         return result
-
-    @staticmethod
-    def _measured(hidden: Hidden, handle: Traced) -> HiddenNorms:
-        with quiet(), torch.no_grad():
-            return HiddenNorms(batch_norm_bounds(hidden.run(handle.value)), hidden.bound)
 
     def add_unary(
         self, place: Place, handle: Traced, value: Tensor, bound: LayerBound, *, facts: tuple[Fact, ...] = ()
@@ -284,6 +286,10 @@ class Tracer:
         arguments = place, [(handle, bound.lipschitz)], value, bound.rounding
         result = self.add(*arguments, facts=facts, shares_memory=shares, weighted=(1.0,))
         result.node.exact_offset = bound.offset
+        if self.measures is not None:
+            with quiet(), torch.no_grad():
+                errors = error_at(bound, handle.value, self.measures)
+            result.node.measured = None if errors is None else MeasuredError(errors, self.measures)
         return result
 
 

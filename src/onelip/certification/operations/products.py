@@ -17,6 +17,7 @@ from onelip.certification.proof_costs import announce
 from onelip.certification.traced import Traced
 from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.linear_bounds import bias_norm, convolution_bound, matrix_bound
+from onelip.linalg.measured_rounding import Product, measured
 from onelip.linalg.proof_cost import convolution_proof_cost, norm_proof_cost
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
@@ -37,7 +38,7 @@ def _matrix(call: Call, x: Traced, weight: Any, bias: Any) -> Traced:
 
     def prove() -> LayerBound:
         announce(call.place, norm_proof_cost(matrix.shape))
-        return matrix_bound(matrix, shift, rows)
+        return measured(matrix_bound(matrix, shift, rows), Product(F.linear, matrix, shift))
 
     bound = call.proven(("matrix", rows), numbers, prove)
     facts = ()
@@ -117,10 +118,13 @@ def _conv(
         sides = tuple((side, side) for side in _numbers(padding, axes))
     function = (F.conv1d, F.conv2d, F.conv3d)[axes - 1]
 
-    def run(t: Tensor) -> Tensor:
-        return function(t, kernel, shift, stride, padding, dilation, groups)
+    def apply(t: Tensor, taps: Tensor, constant: Tensor | None) -> Tensor:
+        return function(t, taps, constant, stride, padding, dilation, groups)
 
-    value = run(x.value)
+    def run(t: Tensor) -> Tensor:
+        return apply(t, kernel, shift)
+
+    value, product = run(x.value), Product(apply, kernel, shift)
     size = tuple(x.shape[2:])
     numbers = [kernel] if shift is None else [kernel, shift]
     padded = padded_image(x.node) if axes == 2 and not any(map(any, sides)) else None
@@ -131,7 +135,7 @@ def _conv(
 
         def prove() -> LayerBound:
             announce(call.place, convolution_proof_cost(convolution, image))
-            return convolution_bound(convolution, image, shift)
+            return measured(convolution_bound(convolution, image, shift), product)
 
         bound = call.proven(key, numbers, prove)
         source = Traced(call.tracer, padded.image, x.value)
@@ -142,7 +146,8 @@ def _conv(
         if axes == 2:
             zeros = Convolution(kernel, _pair(steps), _pair(spread), (sides[0], sides[1]), "zeros", groups)
             announce(call.place, convolution_proof_cost(zeros, _pair(size)))
-        return _conv_bound(kernel, shift, size, steps, spread, sides, groups, entries(value))
+        bound = _conv_bound(kernel, shift, size, steps, spread, sides, groups, entries(value))
+        return measured(bound, product)
 
     bound = call.proven(key, numbers, prove_padded)
     return _kept(call.unary(x, value, bound), run)
