@@ -19,12 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from onelip.certification.bounds import (
+    ALONE,
     batch_matters_not,
+    called,
     check_stateless,
     fixed_batch,
     program_dtype,
     prove,
-    with_first,
+    with_last,
 )
 from onelip.certification.call_arguments import Arguments
 from onelip.certification.fingerprint import Fingerprint
@@ -162,6 +164,8 @@ class Certifier:
     def __call__(self, x: Any, labels: Tensor | None = None, *, batch_size: int = 256) -> Certificate:
         """Certify a batch of inputs."""
         arguments = Arguments.of(x)
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise InvalidInputError(f"batch_size={batch_size!r} must be a number of inputs, at least 1")
         self._check_inputs(arguments, labels)
         parts = [self._certify(part) for part in arguments.split(fixed_batch(self.model) or batch_size)]
         check_stateless(self._program, self.model)
@@ -186,18 +190,18 @@ class Certifier:
             measures = FLOAT32 if self.arithmetic == "float32" else None
             graph, scores = self._proven.tracer(measures).run(arguments.plain().to(torch.float64))
             scores = scores.cpu()
-            taken, alone = arguments.to(self.dtype), arguments.part(slice(0, 1)).to(self.dtype)
+            taken, alone = arguments.to(self.dtype), arguments.part(ALONE).to(self.dtype)
             moved = torch.linalg.vector_norm(taken.vectors() - arguments.vectors(), dim=1).cpu()
-            program = taken.call(self.model).as_subclass(Tensor).cpu()
+            program = called(self.model, taken).as_subclass(Tensor).cpu()
             check_switches(self.switches)
-            first = None if fixed_batch(self.model) else alone.call(self.model).as_subclass(Tensor).cpu()
+            last = None if fixed_batch(self.model) else called(self.model, alone).as_subclass(Tensor).cpu()
         predictions = scores.argmax(1)
         nodes, constants = graph.used(), ScoreConstants.of(graph)
         here = error_at_sample(nodes, FLOAT64, len(scores))
         check_program(graph, constants, here, scores, program, moved, self.dtype)
-        if first is not None:
+        if last is not None:
             with batch_matters_not():
-                check_program(graph, constants, here, scores, with_first(first, program), moved, self.dtype)
+                check_program(graph, constants, here, scores, with_last(last, program), moved, self.dtype)
         radii = self._radii(graph, constants, here, scores, predictions)
         if self.arithmetic == "float32":
             predictions = _compared(program, predictions, radii)

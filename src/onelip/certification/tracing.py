@@ -42,7 +42,7 @@ from onelip.certification.leaves import Leaf, Proofs
 from onelip.certification.operations import find_inside, find_operation, module_refusal, refusal
 from onelip.certification.randomness import global_states
 from onelip.certification.traced import Traced, all_traced, by_input, nested
-from onelip.errors import UnknownLipschitzConstant
+from onelip.errors import InvalidInputError, UnknownLipschitzConstant
 from onelip.linalg.layer_bound import Arithmetic, LayerBound, Rounding
 from onelip.linalg.measured_rounding import error_at
 from onelip.linalg.proven import batch_norm_bounds
@@ -100,10 +100,12 @@ class Tracer:
         with torch.set_grad_enabled(self.keep or self.answers_otherwise), observed(), intercepting(self):
             try:
                 output = arguments.call(self.model, values)
-            except (TypeError, RuntimeError, AttributeError, ValueError) as error:
-                if "Traced" not in str(error):
+            except (TypeError, RuntimeError, AttributeError, ValueError, IndexError) as error:
+                if "Traced" in str(error):
+                    raise self.refused("this call", f"it needs true tensors ({_first_line(error)})") from error
+                if type(error) not in (RuntimeError, IndexError):
                     raise
-                raise self.refused("this call", f"it needs true tensors ({_first_line(error)})") from error
+                raise failed(error, arguments) from error
         if self._refusal is not None:  # the model's code caught it, and went on with something else
             raise self._refusal
         if global_states(device) != drawn:
@@ -195,7 +197,7 @@ class Tracer:
     def call(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A function, method or operator of torch with a traced value among its arguments."""
         name = getattr(function, "__name__", str(function))
-        self._check_thread(name)
+        self._check_context(name)
         for handle in all_traced((arguments, keywords)):
             self.check_current(handle)
         self._check_types(name, (arguments, keywords))
@@ -210,9 +212,11 @@ class Tracer:
         with torch.set_grad_enabled(self.keep), quiet():
             return operation.apply(self, arguments, keywords)
 
-    def _check_thread(self, name: str) -> None:
+    def _check_context(self, name: str) -> None:
         if threading.get_ident() != self._thread:
             raise self.refused(name, "another thread computes it, in no certain order; stay in that of forward")
+        if torch._C._len_torch_dispatch_stack():
+            raise self.refused(name, "forward enters a dispatch mode, which may change every operation; leave it out")
 
     def _check_types(self, name: str, arguments: Any) -> None:
         """Types that change what the call computes in ways that no handler looks at."""
@@ -241,7 +245,7 @@ class Tracer:
 
     def call_module(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A module that is called: a leaf is one node, all others are entered."""
-        self._check_thread(type(module).__name__)
+        self._check_context(type(module).__name__)
         (handle,) = arguments if len(arguments) == 1 and not keywords else (None,)
         one = isinstance(handle, Traced) and handle.before is None and not _has_hooks(module)
         self._modules.append(module)
@@ -314,8 +318,16 @@ def _users_line() -> str:
     return users_line(Tracer._trace.__code__)
 
 
+def failed(error: Exception, arguments: Arguments) -> InvalidInputError:
+    """The error for inputs that the model itself cannot be called with: other features than it has weights for, say."""
+    shapes = " and ".join(str(tuple(shape)) for shape in arguments.shapes)
+    return InvalidInputError(
+        f"the model fails on inputs of the shape {shapes} (without the batch): {_first_line(error)}"
+    )
+
+
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:120]
+    return str(error).strip().partition("\n")[0][:120]
 
 
 def _described(output: Any) -> str:

@@ -35,26 +35,30 @@ _CHUNK = 32
 """Inputs that are looked at together, which bounds the memory."""
 
 
+Apply = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
 @dataclass(frozen=True)
 class Product:
-    """x -> `apply(x, weight, bias)`: inner products with constants. The tensors may be of any type."""
+    """x -> `apply(x, weight, bias)`: inner products with constants. The tensors may be of any type.
 
-    apply: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    `add` does the same without changing signs, where `apply` also subtracts.
+    """
+
+    apply: Apply
     weight: Tensor
     bias: Tensor | None = None
+    add: Apply | None = None
 
     def run(self, x: Tensor) -> Tensor:
         """In float64."""
-        return self.of(x, lambda numbers: numbers, lambda numbers: numbers)
+        return self.apply(x, self.weight.detach().double(), None if self.bias is None else self.bias.detach().double())
 
     def sums(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """sum_j f(|w_j|) f(|x_j|) + f(|b|)."""
-        return self.of(x, torch.abs, function)
-
-    def of(self, x: Tensor, first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]) -> Tensor:
-        """The product with functions of all numbers in their places."""
-        bias = None if self.bias is None else second(first(self.bias.detach().double()))
-        return self.apply(second(first(x)), second(first(self.weight.detach().double())), bias)
+        bias = None if self.bias is None else function(self.bias.detach().double().abs())
+        weight = function(self.weight.detach().double().abs())
+        return (self.add or self.apply)(function(x.abs()), weight, bias)
 
 
 def order_sums(product: Product, x: Tensor) -> tuple[Tensor, int]:

@@ -56,23 +56,24 @@ def spectral_steps(
 
 
 def _at_frequencies(matrices: Tensor, dft: RealDFT, bias: Tensor | None, adjoint: bool) -> Product:
-    """One real matrix for each real frequency, and [[A, B], [-B, A]] for the others, which is A + i B on parts."""
-    flat = matrices.detach().double().flatten(0, -3)
-    if adjoint:
-        flat = flat.mT
-    alone = real_frequencies(len(flat)) if dft.columns is None else 0
-    inputs, outputs = flat.shape[-2:]
-    real, imag = flat[alone:].unflatten(0, (2, -1))
-    imag = -imag if adjoint else imag
-    pairs = torch.cat([torch.cat([real, imag], -1), torch.cat([-imag, real], -1)], -2)
+    """One real matrix for each real frequency, and A + i B on the parts of the others."""
+    alone = real_frequencies(math.prod(torus_of(dft))) if dft.columns is None else 0
     shift = None if bias is None else bias.detach().double() * math.sqrt(math.prod(torus_of(dft)))
 
-    def apply(x: Tensor, weight: Tensor, constant: Tensor | None) -> Tensor:
-        first, second = weight.split([alone * inputs * outputs, pairs.numel()])
-        y_alone = torch.matmul(x[:, :alone].transpose(0, 1), first.reshape(alone, inputs, outputs)).transpose(0, 1)
-        parts = x[:, alone:].unflatten(1, (2, -1)).permute(2, 0, 1, 3).flatten(2)
-        y_pairs = torch.matmul(parts, second.reshape(pairs.shape)).unflatten(2, (2, outputs))
-        y = torch.cat([y_alone, y_pairs.permute(1, 2, 0, 3).flatten(1, 2)], 1)
+    def product(x: Tensor, weight: Tensor, constant: Tensor | None, sign: int) -> Tensor:
+        flat, x = weight.flatten(0, -3), x.transpose(0, 1)  # (n, batch, channels)
+        flat = flat.mT if adjoint else flat
+        (x_real, x_imag), (real, imag) = (part[alone:].unflatten(0, (2, -1)) for part in (x, flat))
+        # (x_real + i x_imag) (A + i B); the adjoint has -B in place of B
+        straight, crossed = (-1, 1) if not adjoint else (1, -1)
+        y_real = x_real @ real + (straight if sign < 0 else 1) * (x_imag @ imag)
+        y_imag = x_imag @ real + (crossed if sign < 0 else 1) * (x_real @ imag)
+        y = torch.cat([x[:alone] @ flat[:alone], y_real, y_imag]).transpose(0, 1)
         return y if constant is None else torch.cat([y[:, :1] + constant, y[:, 1:]], 1)
 
-    return Product(apply, torch.cat([flat[:alone].flatten(), pairs.flatten()]), shift)
+    return Product(
+        lambda x, weight, constant: product(x, weight, constant, -1),
+        matrices,
+        shift,
+        lambda x, weight, constant: product(x, weight, constant, 1),
+    )
