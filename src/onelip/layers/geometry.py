@@ -29,6 +29,7 @@ from onelip.layers.strides import blocks_of, strided_convolution, taps_of_blocks
 from onelip.layers.transformed import Grouped, Kernel, Transformed
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound, repeated
+from onelip.linalg.measured_rounding import behind
 
 
 class _Place(NamedTuple):
@@ -319,7 +320,7 @@ class Surroundings:
         classes = math.prod(self.geometry.classes(size))
         if classes > 1:
             return repeated(inner, classes)
-        return inner if inner.hidden is None else replace(inner, hidden=inner.hidden.behind(self.core_input))
+        return behind(self.core_input, inner)
 
     def image(self, input_shape: tuple[int, ...]) -> Size:
         """Height and width of an input of this shape."""

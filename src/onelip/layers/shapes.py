@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, TypedDict
 
 import torch
@@ -30,6 +29,7 @@ from onelip.layers.strides import taps_of_blocks, taps_on_blocks
 from onelip.layers.transformed import Grouped, Transformed
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound
+from onelip.linalg.measured_rounding import behind
 
 
 class LayerOptions(TypedDict, total=False):
@@ -201,8 +201,7 @@ class LipschitzLinear(ParametrisedLayer):
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
         """That of the core: zero features that are appended and outputs that are cut off change no distance."""
-        core = self.deployed().bound((*input_shape[:-1], self.core_in), self.bias)
-        return core if core.hidden is None else replace(core, hidden=core.hidden.behind(self._core_input))
+        return behind(self._core_input, self.deployed().bound((*input_shape[:-1], self.core_in), self.bias))
 
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """Plain modules with the same outputs and no parameter transformation."""

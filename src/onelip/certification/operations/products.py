@@ -17,6 +17,7 @@ from onelip.certification.proof_costs import announce
 from onelip.certification.traced import Traced
 from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.linear_bounds import bias_norm, convolution_bound, matrix_bound
+from onelip.linalg.measured_rounding import Product, measured
 from onelip.linalg.proof_cost import convolution_proof_cost, norm_proof_cost
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
@@ -37,7 +38,7 @@ def _matrix(call: Call, x: Traced, weight: Any, bias: Any) -> Traced:
 
     def prove() -> LayerBound:
         announce(call.place, norm_proof_cost(matrix.shape))
-        return matrix_bound(matrix, shift, rows)
+        return measured(matrix_bound(matrix, shift, rows), Product(F.linear, matrix, shift))
 
     bound = call.proven(("matrix", rows), numbers, prove)
     facts = ()
@@ -118,10 +119,13 @@ def conv(
         sides = tuple((side, side) for side in per_axis(padding, axes))
     function = getattr(F, f"conv{axes}d")
 
-    def run(t: Tensor) -> Tensor:
-        return function(t, kernel, shift, stride, padding, dilation, groups)
+    def apply(t: Tensor, taps: Tensor, constant: Tensor | None) -> Tensor:
+        return function(t, taps, constant, stride, padding, dilation, groups)
 
-    value = run(x.value)
+    def run(t: Tensor) -> Tensor:
+        return apply(t, kernel, shift)
+
+    value, product = run(x.value), Product(apply, kernel, shift)
     size = tuple(x.shape[2:])
     numbers = [kernel] if shift is None else [kernel, shift]
     padded = padded_image(x.node) if axes == 2 and not any(map(any, sides)) else None
@@ -132,7 +136,7 @@ def conv(
 
         def prove() -> LayerBound:
             announce(call.place, convolution_proof_cost(convolution, image))
-            return convolution_bound(convolution, image, shift)
+            return measured(convolution_bound(convolution, image, shift), product)
 
         bound = call.proven(key, numbers, prove)
         source = Traced(call.tracer, padded.image, x.value)
@@ -145,7 +149,8 @@ def conv(
             announce(call.place, convolution_proof_cost(zeros, _pair(size)))
         norm, magnitude = conv_norms(kernel, size, steps, spread, sides, groups)
         constant = bias_norm(shift, math.prod(value.shape[2:]))
-        return linear_bound(norm, magnitude, terms=kernel[0].numel(), outputs=entries(value), bias_norm=constant)
+        bound = linear_bound(norm, magnitude, terms=kernel[0].numel(), outputs=entries(value), bias_norm=constant)
+        return measured(bound, product)
 
     bound = call.proven(key, numbers, prove_padded)
     return _kept(call.unary(x, value, bound), run)
