@@ -20,7 +20,7 @@ from onelip.linalg.linear_bounds import bias_norm, convolution_bound, matrix_bou
 from onelip.linalg.proof_cost import convolution_proof_cost, norm_proof_cost
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
-from onelip.linalg.proven_volumes import volume_norm_bounds
+from onelip.linalg.proven_volumes import as_images, volume_norm_bounds
 
 _WEIGHTS = "its weights depend on the input, and a product of two such values has no Lipschitz constant"
 
@@ -142,6 +142,9 @@ def _conv(
         if axes == 2:
             zeros = Convolution(kernel, _pair(steps), _pair(spread), (sides[0], sides[1]), "zeros", groups)
             announce(call.place, convolution_proof_cost(zeros, _pair(size)))
+        elif axes == 3:
+            images = as_images(kernel, size, steps, spread, sides, groups)
+            announce(call.place, convolution_proof_cost(*images))
         return _conv_bound(kernel, shift, size, steps, spread, sides, groups, entries(value))
 
     bound = call.proven(key, numbers, prove_padded)
