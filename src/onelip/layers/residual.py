@@ -21,6 +21,7 @@ from onelip.layers.convolution import adjoint_kernel, residual_convolution
 from onelip.layers.frequency_conv import CheapestFormConv2d
 from onelip.layers.shapes import LipschitzLinear
 from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed
+from onelip.layers.volume_kernel import VolumeKernel
 from onelip.linalg.fourier import Size, pixels_outermost
 from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, added_to_input, compose
 from onelip.linalg.linear_bounds import spectral_pair
@@ -32,7 +33,7 @@ from onelip.linalg.proven import SAFETY
 class Residual(Transformed):
     """x -> x - W^T relu(W x + S^(1/2) b), with a square W and root = S^(1/2), (c,)."""
 
-    weight: Matrix | Kernel | Frequencies
+    weight: Matrix | Kernel | Frequencies | VolumeKernel
     root: Tensor
 
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
@@ -42,6 +43,8 @@ class Residual(Transformed):
             return x - F.linear(F.relu(F.linear(x, weight.matrix, bias)), weight.matrix.mT)
         if isinstance(weight, Kernel):
             return residual_convolution(x, weight.kernel, bias, weight.padding_mode)
+        if isinstance(weight, VolumeKernel):
+            return x - weight.adjoint(F.relu(weight.apply(x, bias)))
         x = pixels_outermost(x)
         return x - weight.apply(F.relu(weight.apply(x, bias)), None, adjoint=True)
 

@@ -21,7 +21,7 @@ from onelip.linalg.measured_rounding import Product, measured
 from onelip.linalg.proof_cost import convolution_proof_cost, norm_proof_cost
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
-from onelip.linalg.proven_volumes import volume_norm_bounds
+from onelip.linalg.proven_volumes import as_images, volume_norm_bounds
 
 _WEIGHTS = "its weights depend on the input, and a product of two such values has no Lipschitz constant"
 _BIAS = "its bias depends on the input; add it in a step of its own"
@@ -147,6 +147,9 @@ def conv(
         if axes == 2:
             zeros = Convolution(kernel, _pair(steps), _pair(spread), (sides[0], sides[1]), "zeros", groups)
             announce(call.place, convolution_proof_cost(zeros, _pair(size)))
+        elif axes == 3:
+            images = as_images(kernel, size, steps, spread, sides, groups)
+            announce(call.place, convolution_proof_cost(*images))
         norm, magnitude = conv_norms(kernel, size, steps, spread, sides, groups)
         constant = bias_norm(shift, math.prod(value.shape[2:]))
         bound = linear_bound(norm, magnitude, terms=kernel[0].numel(), outputs=entries(value), bias_norm=constant)
