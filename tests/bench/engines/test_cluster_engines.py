@@ -246,7 +246,7 @@ def test_a_cancelled_task_of_ray_lets_its_job_save(tmp_path: Path, handler: Any)
     try:
         threading.Thread(target=cancel, daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
-            run_process((sys.executable, "-c", script), str(output), {})
+            run_process(JobCommand((sys.executable, "-c", script), str(output)))
     finally:
         signal.signal(signal.SIGINT, before)
     assert saved.exists()
