@@ -219,4 +219,3 @@ def test_the_jobs_of_a_lost_node_of_slurm_continue_elsewhere(tmp_path: Path, who
             trial.end()
     trial.check(whole)
     assert stalled[lost] in trial.continued(), "from its checkpoint"
-    assert {len(tried) for tried in attempts_of(trial.study).values()} == {1, 2}, "only the lost job was begun again"
