@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onelip.bench.runs import read_dataclass
 from onelip.bench.runs.durations import format_duration, parse_duration
 from onelip.bench.runs.recipes import RecipeName
 from onelip.errors import InvalidInputError
@@ -128,11 +127,6 @@ class StudyOptions:
 def preset(name: PresetName) -> StudyOptions:
     """The options of a preset."""
     return StudyOptions(**_PRESETS[name])
-
-
-def options_from_plain(values: object, where: str) -> StudyOptions:
-    """The options that were stored as JSON; `where` names their place in messages."""
-    return read_dataclass(StudyOptions, values, where)
 
 
 _PRESETS: dict[PresetName, dict[str, Any]] = {
