@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import tiny_data
 
+from onelip.bench.runs import read_dataclass
 from onelip.bench.study.job_base import Job
-from onelip.bench.study.options import MAIN_METHODS, StudyOptions, beside_preset, options_from_plain, preset
+from onelip.bench.study.options import MAIN_METHODS, StudyOptions, beside_preset, preset
 from onelip.bench.study.planner import find_job, plan
 from onelip.bench.study.search_job import SearchJob
 from onelip.bench.study.train_job import TrainJob
@@ -184,7 +185,7 @@ def test_bad_names_are_refused_by_the_planner() -> None:
 
 def test_options_of_another_version_are_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"study\.json has no .*sizes"):
-        options_from_plain({"methods": ["aol"]}, "study.json")
+        read_dataclass(StudyOptions, {"methods": ["aol"]}, "study.json")
 
 
 def test_notes_are_honest_about_short_studies() -> None:

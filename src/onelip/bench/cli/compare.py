@@ -171,8 +171,10 @@ class CompareCommand:
 def _title(jobs: Sequence[Job], study: Path) -> str:
     methods = {job.network.method for job in jobs if job.kind == "train"}
     datasets = dict.fromkeys(job.network.dataset for job in jobs)
-    count = f"{len(methods)} method{'s' if len(methods) != 1 else ''}"
-    return f"comparing {count} on {', '.join(datasets)} in {study}: {len(jobs)} jobs"
+    counts = [
+        f"{count} {word}{'s' if count != 1 else ''}" for count, word in ((len(methods), "method"), (len(jobs), "job"))
+    ]
+    return f"comparing {counts[0]} on {', '.join(datasets)} in {study}: {counts[1]}"
 
 
 def _print_plan(jobs: Sequence[Job], study: Path, workers: int, console: Terminal) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onelip.bench.runs import read_dataclass
 from onelip.bench.runs.durations import format_duration, parse_duration
 from onelip.bench.runs.recipes import RecipeName
 from onelip.errors import InvalidInputError
@@ -138,11 +137,6 @@ def preset(name: PresetName) -> StudyOptions:
 def beside_preset(name: PresetName) -> StudyOptions | None:
     """What a preset trains beside its comparison, in which the network is always the paper's."""
     return StudyOptions(**_BESIDE[name]) if name in _BESIDE else None
-
-
-def options_from_plain(values: object, where: str) -> StudyOptions:
-    """The options that were stored as JSON; `where` names their place in messages."""
-    return read_dataclass(StudyOptions, values, where)
 
 
 _PRESETS: dict[PresetName, dict[str, Any]] = {
