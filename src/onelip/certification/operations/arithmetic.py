@@ -90,22 +90,13 @@ def _scaled(value: Tensor, factor: Any, shift: Any, roundings: int) -> tuple[Sca
     return (Scaled(spread[0], spread[1], roundings),)
 
 
-@operation("add", "__add__", "__radd__", "__iadd__")
-def add(call: Call, input: Any, other: Any, alpha: float = 1) -> Any:
-    """x + alpha y."""
-    return _add(call, input, other, float(alpha))
-
-
-@operation("sub", "subtract", "__sub__", "__isub__")
-def sub(call: Call, input: Any, other: Any, alpha: float = 1) -> Any:
-    """x - alpha y."""
-    return _add(call, input, other, -float(alpha))
-
-
-@operation("rsub", "__rsub__")
-def rsub(call: Call, input: Any, other: Any, alpha: float = 1) -> Any:
-    """y - alpha x."""
-    return _add(call, other, input, -float(alpha))
+operation("add", "__add__", "__radd__", "__iadd__")(
+    lambda call, input, other, alpha=1: _add(call, input, other, float(alpha))
+)
+operation("sub", "subtract", "__sub__", "__isub__")(
+    lambda call, input, other, alpha=1: _add(call, input, other, -float(alpha))
+)
+operation("rsub", "__rsub__")(lambda call, input, other, alpha=1: _add(call, other, input, -float(alpha)))
 
 
 def _scale(call: Call, x: Traced, factor: Any, ulps: float = 2.0) -> Traced:
@@ -197,16 +188,13 @@ def _compared(call: Call, first: Any, second: Any, greater: bool) -> Comparison:
     return Comparison(first, second, greater)
 
 
-@operation("ge", "gt", "greater", "greater_equal", "__ge__", "__gt__")
-def greater(call: Call, input: Any, other: Any) -> Comparison:
-    """Which entries are larger. Where they are equal, a choice between them makes no difference."""
-    return _compared(call, input, other, True)
-
-
-@operation("le", "lt", "less", "less_equal", "__le__", "__lt__")
-def less(call: Call, input: Any, other: Any) -> Comparison:
-    """Which entries are smaller."""
-    return _compared(call, input, other, False)
+# Where two entries are equal, a choice between them makes no difference.
+operation("ge", "gt", "greater", "greater_equal", "__ge__", "__gt__")(
+    lambda call, input, other: _compared(call, input, other, True)
+)
+operation("le", "lt", "less", "less_equal", "__le__", "__lt__")(
+    lambda call, input, other: _compared(call, input, other, False)
+)
 
 
 @operation("where")

@@ -75,13 +75,10 @@ _register_exact(torch.abs, "abs", "absolute", "__abs__")
 _register_exact(torch.neg, "neg", "negative", "__neg__")
 
 
-@operation("positive", "__pos__")
-def positive(call: Call, input: Traced) -> Traced:
-    """x itself."""
-    return input
+operation("positive", "__pos__")(lambda call, input: input)
 
 
-@operation("clamp", "clip")
+@operation("clamp", "clip", "clamp_min")
 def clamp(call: Call, input: Traced, min: Any = None, max: Any = None) -> Traced:
     """x cut off at two limits, numbers or tensors."""
     why = "its limits must not depend on the input"
@@ -123,28 +120,9 @@ def limits_rounding(ulps: float, size: float, count: int) -> Rounding:
     return rounding
 
 
-@operation("clamp_min")
-def clamp_min(call: Call, input: Traced, min: Any) -> Traced:
-    """max(x, limit)."""
-    return clamp(call, input, min)
-
-
-@operation("clamp_max")
-def clamp_max(call: Call, input: Traced, max: Any) -> Traced:
-    """min(x, limit)."""
-    return clamp(call, input, None, max)
-
-
-@operation("hardtanh")
-def hardtanh(call: Call, input: Traced, min_val: float = -1.0, max_val: float = 1.0) -> Traced:
-    """A clamp."""
-    return clamp(call, input, min_val, max_val)
-
-
-@operation("relu6")
-def relu6(call: Call, input: Traced) -> Traced:
-    """A clamp to [0, 6]."""
-    return clamp(call, input, 0.0, 6.0)
+operation("clamp_max")(lambda call, input, max: clamp(call, input, None, max))
+operation("hardtanh")(lambda call, input, min_val=-1.0, max_val=1.0: clamp(call, input, min_val, max_val))
+operation("relu6")(lambda call, input: clamp(call, input, 0.0, 6.0))
 
 
 def _sloped(

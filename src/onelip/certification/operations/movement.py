@@ -36,10 +36,7 @@ def reshape(call: Call, input: Traced, *shape: Any, size: Any = None, **keywords
     return call.moved(input, input.value.reshape(wanted))
 
 
-@operation("view_as", "reshape_as")
-def view_as(call: Call, input: Any, other: Any) -> Traced:
-    """A reshape to the shape of another."""
-    return reshape(call, call.traced(input), *other.shape)
+operation("view_as", "reshape_as")(lambda call, input, other: reshape(call, call.traced(input), *other.shape))
 
 
 @operation("flatten")
@@ -94,14 +91,8 @@ def to(call: Call, input: Any, *targets: Any, **keywords: Any) -> Any:
     return call.moved(x, x.value)
 
 
-def _register_conversion(name: str, dtype: torch.dtype) -> None:
-    @operation(name)
-    def convert(call: Call, input: Traced, memory_format: Any = None) -> Traced:
-        return to(call, input, dtype)
-
-
-_register_conversion("float", torch.float32)
-_register_conversion("double", torch.float64)
+operation("float")(lambda call, input, memory_format=None: to(call, input, torch.float32))
+operation("double")(lambda call, input, memory_format=None: to(call, input, torch.float64))
 
 
 def _by(
@@ -349,16 +340,10 @@ def unfold(call: Call, input: Traced, kernel_size: Any, dilation: Any = 1, paddi
     return _by(call, input, lambda t: F.unfold(t, kernel_size, dilation, padding, stride), copies=True)
 
 
-@operation("sym_size", "sym_numel")
-def sym_size(call: Call, input: Traced, dim: int | None = None) -> int:
-    """A number that an exported program asks for."""
-    return input.numel() if dim is None else input.shape[dim]
-
-
-@operation("t", "adjoint")
-def t(call: Call, input: Traced) -> Traced:
-    """A transposition of matrices; of two dimensions it would move the batch."""
-    return transpose(call, input, -2, -1)
+# Numbers that an exported program asks for.
+operation("sym_size", "sym_numel")(lambda call, input, dim=None: input.numel() if dim is None else input.shape[dim])
+# Of two dimensions a transposition would move the batch, which `transpose` refuses.
+operation("t", "adjoint")(lambda call, input: transpose(call, input, -2, -1))
 
 
 def _register_constants(make: Callable[..., Tensor]) -> None:

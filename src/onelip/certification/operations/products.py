@@ -16,7 +16,7 @@ from onelip.certification.operations.registered import Call, entries, operation,
 from onelip.certification.proof_costs import announce
 from onelip.certification.traced import Traced
 from onelip.linalg.layer_bound import LayerBound, linear_bound
-from onelip.linalg.linear_bounds import bias_norm, convolution_bound, matrix_bound
+from onelip.linalg.linear_bounds import bias_norm, matrix_bound
 from onelip.linalg.measured_rounding import Product, measured
 from onelip.linalg.proof_cost import convolution_proof_cost, norm_proof_cost
 from onelip.linalg.proven import SAFETY
@@ -54,10 +54,7 @@ def _kept(result: Traced, run: Any) -> Traced:
     return result
 
 
-@operation("linear")
-def linear(call: Call, input: Any, weight: Any, bias: Any = None) -> Traced:
-    """x W^T + b."""
-    return _matrix(call, input, weight, bias)
+operation("linear")(lambda call, input, weight, bias=None: _matrix(call, input, weight, bias))
 
 
 @operation("matmul", "mm", "bmm", "__matmul__")
@@ -77,10 +74,7 @@ def matmul(call: Call, input: Any, other: Any = None, mat2: Any = None) -> Trace
     return call.unary(x, weight @ x.value, bound)
 
 
-@operation("__rmatmul__")
-def rmatmul(call: Call, input: Any, other: Any) -> Traced:
-    """other @ input."""
-    return matmul(call, other, input)
+operation("__rmatmul__")(lambda call, input, other: matmul(call, other, input))
 
 
 @operation("addmm")
@@ -89,10 +83,6 @@ def addmm(call: Call, input: Any, mat1: Any, mat2: Any, beta: float = 1, alpha: 
     if beta != 1 or alpha != 1:
         raise call.refused("beta and alpha must be 1")
     return _matrix(call, mat1, call.constant(mat2, _WEIGHTS).mT, input)
-
-
-def _pair(numbers: Sequence[int]) -> tuple[int, int]:
-    return numbers[0], numbers[1]
 
 
 @operation_on_axes("conv{}d")
@@ -125,58 +115,48 @@ def conv(
     def run(t: Tensor) -> Tensor:
         return apply(t, kernel, shift)
 
-    value, product = run(x.value), Product(apply, kernel, shift)
-    size = tuple(x.shape[2:])
-    numbers = [kernel] if shift is None else [kernel, shift]
+    value, source, size, mode = run(x.value), x, tuple(x.shape[2:]), "zeros"
     padded = padded_image(x.node) if axes == 2 and not any(map(any, sides)) else None
     if padded is not None:
-        convolution = Convolution(kernel, _pair(steps), _pair(spread), padded.padding, "circular", groups)
-        image = padded.image.shape[1], padded.image.shape[2]
-        key = "circular", image, steps, spread, padded.padding, groups
+        source, size = Traced(call.tracer, padded.image, x.value), tuple(padded.image.shape[1:])
+        sides, mode = padded.padding, "circular"
 
-        def prove() -> LayerBound:
-            announce(call.place, convolution_proof_cost(convolution, image))
-            return measured(convolution_bound(convolution, image, shift), product)
-
-        bound = call.proven(key, numbers, prove)
-        source = Traced(call.tracer, padded.image, x.value)
-        return _kept(call.unary(source, value, bound), lambda t: run(circular_padding(t, padded.padding)))
-    key = "conv", size, steps, spread, sides, groups
-
-    def prove_padded() -> LayerBound:
-        if axes == 2:
-            zeros = Convolution(kernel, _pair(steps), _pair(spread), (sides[0], sides[1]), "zeros", groups)
-            announce(call.place, convolution_proof_cost(zeros, _pair(size)))
-        elif axes == 3:
-            images = as_images(kernel, size, steps, spread, sides, groups)
-            announce(call.place, convolution_proof_cost(*images))
-        norm, magnitude = conv_norms(kernel, size, steps, spread, sides, groups)
+    def prove() -> LayerBound:
+        norms = conv_norms(call, kernel, size, steps, spread, sides, groups, mode)
         constant = bias_norm(shift, math.prod(value.shape[2:]))
-        bound = linear_bound(norm, magnitude, terms=kernel[0].numel(), outputs=entries(value), bias_norm=constant)
-        return measured(bound, product)
+        bound = linear_bound(*norms, terms=kernel[0].numel(), outputs=entries(value), bias_norm=constant)
+        return measured(bound, Product(apply, kernel, shift))
 
-    bound = call.proven(key, numbers, prove_padded)
-    return _kept(call.unary(x, value, bound), run)
+    numbers = [kernel] if shift is None else [kernel, shift]
+    bound = call.proven((mode, size, steps, spread, sides, groups), numbers, prove)
+    return _kept(
+        call.unary(source, value, bound),
+        lambda t: run(t if padded is None else circular_padding(t, padded.padding)),
+    )
 
 
 def conv_norms(
+    call: Call,
     kernel: Tensor,
     size: Sequence[int],
     stride: Sequence[int],
     dilation: Sequence[int],
     padding: Sequence[tuple[int, int]],
     groups: int,
+    mode: str = "zeros",
 ) -> tuple[float, float]:
-    """Proven norms of a convolution with zero padding along one, two or three axes, and of its magnitudes."""
+    """Proven norms of a convolution along one, two or three axes, and of its magnitudes."""
     if len(size) == 3:
+        announce(call.place, convolution_proof_cost(*as_images(kernel, size, stride, dilation, padding, groups)))
         return volume_norm_bounds(kernel, size, stride, dilation, padding, groups)
     if len(size) == 1:
         kernel, size = kernel[:, :, None], (1, *size)
         stride, dilation, padding = (1, *stride), (1, *dilation), ((0, 0), *padding)
     convolution = Convolution(
-        kernel, (stride[0], stride[1]), (dilation[0], dilation[1]), (padding[0], padding[1]), "zeros", groups
+        kernel, (stride[0], stride[1]), (dilation[0], dilation[1]), (padding[0], padding[1]), mode, groups
     )
     image = size[0], size[1]
+    announce(call.place, convolution_proof_cost(convolution, image))
     return convolution_norm_bound(convolution, image), convolution_magnitude_bound(convolution, image)
 
 
@@ -203,15 +183,14 @@ def conv_transpose(
         return function(t, kernel, shift, stride, padding, output_padding, groups, dilation)
 
     value = run(x.value)
-    size, outputs = tuple(value.shape[2:]), entries(value)
+    size = tuple(value.shape[2:])
     steps, spread = per_axis(stride, axes), per_axis(dilation, axes)
     sides = tuple((side, side) for side in per_axis(padding, axes))
 
     def prove() -> LayerBound:
-        norm, magnitude = conv_norms(kernel, size, steps, spread, sides, groups)
-        places = math.prod(size)
+        norms = conv_norms(call, kernel, size, steps, spread, sides, groups)
         terms = kernel.shape[0] // groups * kernel[0, 0].numel()
-        return linear_bound(norm, magnitude, terms=terms, outputs=outputs, bias_norm=bias_norm(shift, places))
+        return linear_bound(*norms, terms=terms, outputs=entries(value), bias_norm=bias_norm(shift, math.prod(size)))
 
     numbers = [kernel] if shift is None else [kernel, shift]
     bound = call.proven(("transposed", size, tuple(x.shape[2:]), steps, spread, sides, groups), numbers, prove)

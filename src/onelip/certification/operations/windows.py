@@ -1,4 +1,4 @@
-"""Sums, means, norms and pooling.
+"""Pooling.
 
 Averages are linear and act along each axis by itself: their matrices are written down by averaging unit vectors, and
 their norms are proven. The largest entry of a window moves by no more than the window does; a pixel that is in n
@@ -8,7 +8,7 @@ windows counts sqrt(n).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import starmap
 from typing import Any
 
@@ -23,17 +23,14 @@ from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, lin
 from onelip.linalg.proven import SAFETY, norm_bound
 
 
-def _averages(call: Call, x: Traced, value: Tensor, axes: Sequence[Tensor], factor: float, terms: int) -> Traced:
-    """A map that acts along each axis by a matrix of non-negative entries, times a factor."""
-    norm = math.prod(norm_bound(matrix) for matrix in axes) * abs(factor) * SAFETY
+def _averages(
+    call: Call, x: Traced, value: Tensor, along: Callable[[Tensor, int], Tensor], terms: int, factor: float = 1.0
+) -> Traced:
+    """A map that acts along each axis by a matrix of non-negative entries, found from unit vectors, times a factor."""
+    units = [torch.eye(length, dtype=torch.float64)[:, None] for length in x.shape[2:]]
+    norms = [norm_bound(along(unit, axis)[:, 0].mT) for axis, unit in enumerate(units)]
+    norm = math.prod(norms) * abs(factor) * SAFETY
     return call.unary(x, value, linear_bound(norm, norm, terms=terms + 2, outputs=entries(value)))
-
-
-def _per_axis(function: Callable[[Tensor, int], Tensor], size: Sequence[int]) -> list[Tensor]:
-    """The matrices (out, in) of a map along each axis, applied to unit vectors."""
-    return [
-        function(torch.eye(length, dtype=torch.float64)[:, None], axis)[:, 0].mT for axis, length in enumerate(size)
-    ]
 
 
 @operation_on_axes("avg_pool{}d")
@@ -64,7 +61,7 @@ def avg_pool(
         return F.avg_pool1d(units, kernel[axis], steps[axis], sides[axis], ceil_mode, included)
 
     factor = 1.0 if divisor is None else math.prod(kernel) / divisor
-    return _averages(call, x, value, _per_axis(along, x.shape[2:]), factor, math.prod(kernel))
+    return _averages(call, x, value, along, math.prod(kernel), factor)
 
 
 @operation_on_axes("adaptive_avg_pool{}d")
@@ -77,7 +74,7 @@ def adaptive_avg_pool(call: Call, input: Traced, output_size: Any, *, axes: int)
         return F.adaptive_avg_pool1d(units, value.shape[axis + 2])
 
     terms = math.prod(-(-n // m) + 1 for n, m in zip(x.shape[2:], value.shape[2:], strict=True))
-    return _averages(call, x, value, _per_axis(along, x.shape[2:]), 1.0, terms)
+    return _averages(call, x, value, along, terms)
 
 
 def _most_windows(length: int, outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
