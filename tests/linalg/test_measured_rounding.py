@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onelip.certification.leaves import in_float64
+from onelip.certification.call_arguments import Arguments
+from onelip.certification.leaves import Proofs, in_float64
+from onelip.certification.rounding import error_at_sample, error_in_ball
+from onelip.certification.tracing import Tracer
 from onelip.layers import create_conv, create_linear
-from onelip.linalg.layer_bound import FLOAT32, Progress
+from onelip.linalg.layer_bound import FLOAT32, FLOAT64, Progress
 from onelip.linalg.linear_bounds import matrix_bound
 from onelip.linalg.measured_rounding import Product, error_at, measured, order_sums
 
@@ -162,6 +165,23 @@ def test_steps_compute_the_layer_and_bound_the_float32_program(method: str, padd
         moved = x + distance * step / norms(step)[:, None, None, None]
         error = norms(layer(moved).double() - twin(moved.double()))
         assert (error <= allowed + plain.slope * norms(moved.double() - x.double())).all()
+
+
+@pytest.mark.parametrize("padding_mode", ["zeros", "circular", "reflect", "replicate"])
+def test_convolutions_of_torch_are_measured_too(padding_mode: Any) -> None:
+    """As nodes of a model, with either form of padding, strides and groups."""
+    torch.manual_seed(2)
+    conv = nn.Conv2d(4, 6, 3, 2, 1, groups=2, padding_mode=padding_mode).eval().requires_grad_(False)
+    x = torch.randn(3, 4, 8, 8)
+    graph, exact = Tracer(conv, Proofs(), torch.float32, measures=FLOAT32).run(Arguments.of(x.double()))
+    found = graph.output.measured
+    assert found is not None
+    error = norms(conv(x).double() - exact)
+    here = error_at_sample(graph.used(), FLOAT64, 3)
+    plain = Tracer(conv, Proofs(), torch.float32).run(Arguments.of(x.double()))[0]
+    without = error_in_ball(plain.used(), FLOAT32, here, torch.zeros(3, dtype=torch.float64))
+    assert (error <= found.errors).all()
+    assert (found.errors < without.errors[plain.output.index]).all()
 
 
 @pytest.mark.parametrize("method", METHODS)

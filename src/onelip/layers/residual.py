@@ -74,7 +74,7 @@ class Residual(Transformed):
         """Bounds of W with its bias, which comes rounded, and of W^T."""
         weight = self.weight
         if isinstance(weight, Frequencies):
-            return spectral_pair(weight.matrices, weight.dft, shift)
+            return spectral_pair(weight.matrices, weight.dft, shift)  # whose biases may be rounded four times
         there = weight.bound(input_shape, shift)
         if isinstance(weight, Matrix):
             product, adjoint = Product(F.linear, weight.matrix, shift), Product(F.linear, weight.matrix.mT)
