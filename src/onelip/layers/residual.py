@@ -17,12 +17,15 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 from torch.nn import functional as F
 
-from onelip.layers.convolution import residual_convolution
+from onelip.layers.convolution import adjoint_kernel, residual_convolution
 from onelip.layers.frequency_conv import CheapestFormConv2d
 from onelip.layers.shapes import LipschitzLinear
 from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed
+from onelip.layers.volume_kernel import VolumeKernel
 from onelip.linalg.fourier import Size, pixels_outermost
-from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, added_to_input, compose, through_hidden
+from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, added_to_input, compose
+from onelip.linalg.linear_bounds import spectral_pair
+from onelip.linalg.measured_rounding import Product, measured, minus, moving
 from onelip.linalg.proven import SAFETY
 
 
@@ -30,7 +33,7 @@ from onelip.linalg.proven import SAFETY
 class Residual(Transformed):
     """x -> x - W^T relu(W x + S^(1/2) b), with a square W and root = S^(1/2), (c,)."""
 
-    weight: Matrix | Kernel | Frequencies
+    weight: Matrix | Kernel | Frequencies | VolumeKernel
     root: Tensor
 
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
@@ -40,6 +43,8 @@ class Residual(Transformed):
             return x - F.linear(F.relu(F.linear(x, weight.matrix, bias)), weight.matrix.mT)
         if isinstance(weight, Kernel):
             return residual_convolution(x, weight.kernel, bias, weight.padding_mode)
+        if isinstance(weight, VolumeKernel):
+            return x - weight.adjoint(F.relu(weight.apply(x, bias)))
         x = pixels_outermost(x)
         return x - weight.apply(F.relu(weight.apply(x, bias)), None, adjoint=True)
 
@@ -53,9 +58,8 @@ class Residual(Transformed):
         bound of W, which counts terms and outputs, is one of W^T too. The product of root and bias is rounded in the
         pass, by u each: less than the error of adding it.
         """
-        wide, shift = self.map(Tensor.double), None if bias is None else bias.double()
-        there = self.weight.bound(input_shape, wide._shift(shift))
-        branch = compose(there, replace(there, offset=0.0))
+        there, back = self._products(input_shape, None if bias is None else self.root.double() * bias.double())
+        branch = compose(there, moving(F.relu), back)
         norm, inner = there.lipschitz, branch.rounding
         assert inner is not None
 
@@ -64,11 +68,20 @@ class Residual(Transformed):
             return RoundingError(error.slope, 2 * error.constant)
 
         lipschitz = max(1.0, norm * norm * SAFETY - 1) if math.isfinite(norm) else math.inf
-        bound = added_to_input(replace(branch, rounding=rounding), lipschitz)
-        hidden = through_hidden(
-            there, there, lambda x: F.relu(wide.weight.apply(x, wide._shift(shift))), bias_roundings=1, adds_input=True
-        )
-        return replace(bound, hidden=hidden)
+        return minus(branch, added_to_input(replace(branch, rounding=rounding), lipschitz))
+
+    def _products(self, input_shape: tuple[int, ...], shift: Tensor | None) -> tuple[LayerBound, LayerBound]:
+        """Bounds of W with its bias, which comes rounded, and of W^T."""
+        weight = self.weight
+        if isinstance(weight, Frequencies):
+            return spectral_pair(weight.matrices, weight.dft, shift)
+        there = weight.bound(input_shape, shift)
+        if isinstance(weight, Matrix):
+            product, adjoint = Product(F.linear, weight.matrix, shift), Product(F.linear, weight.matrix.mT)
+        else:
+            adjoint = replace(weight, kernel=adjoint_kernel(weight.kernel)).product(None)
+            product = weight.product(shift)
+        return measured(there, product, bias_roundings=1), measured(replace(there, offset=0.0), adjoint)
 
     def by_frequency(self, size: Size) -> Residual:
         """The same with the frequency matrices of W."""

@@ -68,6 +68,7 @@ class SLLConv2d(_LearnableDiagonal, ResidualConv2d):
     """Convolutional SLL layer, for every kernel size."""
 
     zero_channels_stay_zero = True
+    holds_for_volumes = True
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Residual:
         """AOL on W Q^(-1), whose input channels are the hidden units."""

@@ -22,7 +22,7 @@ from onelip.bench.study.job_base import Job, JobState, JobStatus, state_of
 from onelip.bench.study.job_memory import predicted_bytes
 from onelip.bench.study.job_tables import plan_table, result_table
 from onelip.bench.study.live_view import LiveView
-from onelip.bench.study.options import PresetName, StudyOptions, preset
+from onelip.bench.study.options import PresetName, StudyOptions, beside_preset, preset
 from onelip.bench.study.planner import plan
 from onelip.bench.study.study_file import add_to_study, check_trusted, stored_options
 from onelip.bench.study.time_left import TimeLeft, short_duration
@@ -143,7 +143,12 @@ class CompareCommand:
             return stored
         # Another device than this machine's may be that of a cluster's nodes.
         device = usable_device() if self.device == "auto" else self.device
-        return [preset(self.preset or "quick").changed(**given, device=device)]
+        name = self.preset or "quick"
+        chosen, beside = [preset(name).changed(**given, device=device)], beside_preset(name)
+        shared = {key: given[key] for key in ("datasets", "budgets", "epochs", "seeds")}
+        if beside is not None and all(value in (None, ()) for key, value in given.items() if key not in shared):
+            chosen.append(beside.changed(**shared, device=device))
+        return chosen
 
     def _continuation(self) -> str:
         """The command that goes on with the study: on the same engine, with models of the user's own named again."""

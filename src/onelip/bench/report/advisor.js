@@ -50,7 +50,7 @@ const onelipAdvisor = (() => {
   const share = (r) => (r.error === null ? percent(r.certified) : `${(100 * r.certified).toFixed(1)} ± ${(100 * r.error).toFixed(1)} %`);
   const short = (x) => (x >= 100 ? x.toFixed(0) : Number(x.toPrecision(3)).toString());
   const three = (x) => (x >= 99.95 ? x.toFixed(0) : x.toPrecision(3));
-  const duration = (h) => (h === null ? "–" : h >= 2 ? `${short(h)} h` : h * 60 >= 2 ? `${short(h * 60)} min` : `${short(h * 3600)} s`);
+  const duration = (h) => (h === null ? "–" : h >= 2 ? `${short(h)} h` : h * 60 >= 1 ? `${short(h * 60)} min` : `${short(h * 3600)} s`);
   const memory = (bytes) => (bytes === null ? "–" : bytes < GIB ? `${three(bytes / 2 ** 20)} MiB` : `${three(bytes / GIB)} GiB`);
   const ratio = (x) => (x === null ? "–" : `${x.toFixed(2)}\u00a0×`);
   return { GIB, data, known, rank, costs, percent, share, short, duration, memory, ratio };

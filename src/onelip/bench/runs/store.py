@@ -21,8 +21,7 @@ from typing import Any
 from onelip.atomic_files import WriteError, remove_temporaries, write_atomically
 from onelip.bench.file_lock import LOCK_FILE, RunLock, is_locked, refuse_link
 from onelip.bench.runs.canonical import canonical_json, looks_like_run_name
-from onelip.bench.runs.reading import read_record
-from onelip.bench.runs.record import RECORD_FILE, RunRecord, RunStatus, new_record
+from onelip.bench.runs.record import RECORD_FILE, RunRecord, RunStatus, new_record, read_record
 from onelip.bench.runs.resume_file import CHECKPOINT_FILE, Checkpoint, load_checkpoint, save_checkpoint
 from onelip.errors import InvalidInputError, one_line
 

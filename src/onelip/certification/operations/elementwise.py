@@ -64,26 +64,15 @@ for _name, (_slope, _at_zero) in _FIXED.items():
     _register_fixed(_name, _slope, _at_zero)
 
 
-def _exact(call: Call, x: Traced, value: Tensor, offset: float = 0.0) -> Traced:
-    return call.entrywise(x, value, LayerBound(1.0, offset, exactly))
+def _register_exact(function: Callable[[Tensor], Tensor], *names: str) -> None:
+    @operation(*names)
+    def apply(call: Call, input: Traced) -> Traced:
+        return call.entrywise(input, function(input.value), LayerBound(1.0, 0.0, exactly))
 
 
-@operation("relu")
-def relu(call: Call, input: Traced) -> Traced:
-    """max(x, 0)."""
-    return _exact(call, input, torch.relu(input.value))
-
-
-@operation("abs", "absolute", "__abs__")
-def absolute(call: Call, input: Traced) -> Traced:
-    """|x|."""
-    return _exact(call, input, input.value.abs())
-
-
-@operation("neg", "negative", "__neg__")
-def negative(call: Call, input: Traced) -> Traced:
-    """-x."""
-    return _exact(call, input, -input.value)
+_register_exact(torch.relu, "relu")
+_register_exact(torch.abs, "abs", "absolute", "__abs__")
+_register_exact(torch.neg, "neg", "negative", "__neg__")
 
 
 @operation("positive", "__pos__")
@@ -92,7 +81,7 @@ def positive(call: Call, input: Traced) -> Traced:
     return input
 
 
-@operation("clamp", "clip", "hardtanh_limits")
+@operation("clamp", "clip")
 def clamp(call: Call, input: Traced, min: Any = None, max: Any = None) -> Traced:
     """x cut off at two limits, numbers or tensors."""
     why = "its limits must not depend on the input"
@@ -110,19 +99,14 @@ def clamp(call: Call, input: Traced, min: Any = None, max: Any = None) -> Traced
 
 
 def _largest(*limits: Any) -> float:
-    sizes = [
-        float(limit.abs().amax()) if isinstance(limit, Tensor) else abs(float(limit))
-        for limit in limits
-        if limit is not None
-    ]
-    return max(sizes, default=0.0)
+    return max(float(torch.as_tensor(limit).abs().amax()) for limit in limits if limit is not None)
 
 
 def _clamped(call: Call, limits: list[float], low: Any, high: Any, count: int) -> LayerBound:
     if any(math.isnan(limit) for limit in limits):
         raise call.refused("its limits are not numbers")
     at_zero = min(max(0.0, -math.inf if low is None else float(low)), math.inf if high is None else float(high))
-    held = all(float(torch.tensor(limit, dtype=dtype)) == limit for limit in limits for dtype in (torch.float32,))
+    held = all(float(torch.tensor(limit, dtype=torch.float32)) == limit for limit in limits)
     size = max((abs(limit) for limit in limits if math.isfinite(limit)), default=0.0)
     rounding = exactly if held else limits_rounding(1.0, size, count)
     return LayerBound(1.0, abs(at_zero) * math.sqrt(count) * SAFETY, rounding)

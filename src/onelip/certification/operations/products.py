@@ -12,24 +12,25 @@ from torch.nn import functional as F
 
 from onelip.certification.circular import circular_padding, padded_image
 from onelip.certification.graph import Scores
-from onelip.certification.operations.registered import Call, entries, operation
+from onelip.certification.operations.registered import Call, entries, operation, operation_on_axes, per_axis
 from onelip.certification.proof_costs import announce
 from onelip.certification.traced import Traced
 from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.linear_bounds import bias_norm, convolution_bound, matrix_bound
+from onelip.linalg.measured_rounding import Product, measured
 from onelip.linalg.proof_cost import convolution_proof_cost, norm_proof_cost
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
-from onelip.linalg.proven_volumes import volume_norm_bounds
+from onelip.linalg.proven_volumes import as_images, volume_norm_bounds
 
 _WEIGHTS = "its weights depend on the input, and a product of two such values has no Lipschitz constant"
+_BIAS = "its bias depends on the input; add it in a step of its own"
 
 
 def _matrix(call: Call, x: Traced, weight: Any, bias: Any) -> Traced:
     """x W^T + b on the last dimension."""
     x = call.traced(x, _WEIGHTS)
-    matrix = call.constant(weight, _WEIGHTS)
-    shift = call.constant(bias, "its bias depends on the input; add it in a step of its own")
+    matrix, shift = call.constant(weight, _WEIGHTS), call.constant(bias, _BIAS)
     if x.dim() < 2 or matrix.dim() != 2 or (shift is not None and shift.dim() > 1):
         raise call.refused("it needs inputs (batch, ..., features), one matrix of weights and one vector of biases")
     rows = math.prod(x.shape[1:-1])
@@ -37,7 +38,7 @@ def _matrix(call: Call, x: Traced, weight: Any, bias: Any) -> Traced:
 
     def prove() -> LayerBound:
         announce(call.place, norm_proof_cost(matrix.shape))
-        return matrix_bound(matrix, shift, rows)
+        return measured(matrix_bound(matrix, shift, rows), Product(F.linear, matrix, shift))
 
     bound = call.proven(("matrix", rows), numbers, prove)
     facts = ()
@@ -90,37 +91,41 @@ def addmm(call: Call, input: Any, mat1: Any, mat2: Any, beta: float = 1, alpha: 
     return _matrix(call, mat1, call.constant(mat2, _WEIGHTS).mT, input)
 
 
-def _numbers(value: Any, axes: int) -> tuple[int, ...]:
-    return (
-        (int(value),) * axes
-        if isinstance(value, int)
-        else tuple(int(v) for v in value) * (axes if len(value) == 1 else 1)
-    )
-
-
 def _pair(numbers: Sequence[int]) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
-def _conv(
-    call: Call, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, axes: int
+@operation_on_axes("conv{}d")
+def conv(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    axes: int,
 ) -> Traced:
-    x, kernel = call.traced(x, _WEIGHTS), call.constant(weight, _WEIGHTS)
-    shift = call.constant(bias, "its bias depends on the input; add it in a step of its own")
-    if x.dim() != axes + 2:
-        raise call.refused(f"it needs inputs (batch, channels, ...) with {axes} more dimensions")
-    steps, spread = _numbers(stride, axes), _numbers(dilation, axes)
+    """A convolution with zero padding, or one that follows circular padding."""
+    x, kernel = call.images(input, axes, _WEIGHTS), call.constant(weight, _WEIGHTS)
+    shift = call.constant(bias, _BIAS)
+    steps, spread = per_axis(stride, axes), per_axis(dilation, axes)
     if isinstance(padding, str):
         totals = [d * (k - 1) if padding == "same" else 0 for d, k in zip(spread, kernel.shape[2:], strict=True)]
         sides = tuple((total // 2, total - total // 2) for total in totals)
     else:
-        sides = tuple((side, side) for side in _numbers(padding, axes))
-    function = (F.conv1d, F.conv2d, F.conv3d)[axes - 1]
+        sides = tuple((side, side) for side in per_axis(padding, axes))
+    function = getattr(F, f"conv{axes}d")
+
+    def apply(t: Tensor, taps: Tensor, constant: Tensor | None) -> Tensor:
+        return function(t, taps, constant, stride, padding, dilation, groups)
 
     def run(t: Tensor) -> Tensor:
-        return function(t, kernel, shift, stride, padding, dilation, groups)
+        return apply(t, kernel, shift)
 
-    value = run(x.value)
+    value, product = run(x.value), Product(apply, kernel, shift)
     size = tuple(x.shape[2:])
     numbers = [kernel] if shift is None else [kernel, shift]
     padded = padded_image(x.node) if axes == 2 and not any(map(any, sides)) else None
@@ -131,7 +136,7 @@ def _conv(
 
         def prove() -> LayerBound:
             announce(call.place, convolution_proof_cost(convolution, image))
-            return convolution_bound(convolution, image, shift)
+            return measured(convolution_bound(convolution, image, shift), product)
 
         bound = call.proven(key, numbers, prove)
         source = Traced(call.tracer, padded.image, x.value)
@@ -142,25 +147,16 @@ def _conv(
         if axes == 2:
             zeros = Convolution(kernel, _pair(steps), _pair(spread), (sides[0], sides[1]), "zeros", groups)
             announce(call.place, convolution_proof_cost(zeros, _pair(size)))
-        return _conv_bound(kernel, shift, size, steps, spread, sides, groups, entries(value))
+        elif axes == 3:
+            images = as_images(kernel, size, steps, spread, sides, groups)
+            announce(call.place, convolution_proof_cost(*images))
+        norm, magnitude = conv_norms(kernel, size, steps, spread, sides, groups)
+        constant = bias_norm(shift, math.prod(value.shape[2:]))
+        bound = linear_bound(norm, magnitude, terms=kernel[0].numel(), outputs=entries(value), bias_norm=constant)
+        return measured(bound, product)
 
     bound = call.proven(key, numbers, prove_padded)
     return _kept(call.unary(x, value, bound), run)
-
-
-def _conv_bound(
-    kernel: Tensor,
-    bias: Tensor | None,
-    size: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    groups: int,
-    outputs: int,
-) -> LayerBound:
-    norm, magnitude = conv_norms(kernel, size, stride, dilation, padding, groups)
-    shift = bias_norm(bias, outputs // len(kernel))
-    return linear_bound(norm, magnitude, terms=kernel[0].numel(), outputs=outputs, bias_norm=shift)
 
 
 def conv_norms(
@@ -184,24 +180,32 @@ def conv_norms(
     return convolution_norm_bound(convolution, image), convolution_magnitude_bound(convolution, image)
 
 
-def _transposed(
-    call: Call, x: Any, weight: Any, bias: Any, options: tuple[Any, Any, Any, int, Any], axes: int
+@operation_on_axes("conv_transpose{}d")
+def conv_transpose(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+    *,
+    axes: int,
 ) -> Traced:
     """The adjoint of the convolution with these weights, from images of the output's size to the input's."""
-    stride, padding, output_padding, groups, dilation = options
-    x, kernel = call.traced(x, _WEIGHTS), call.constant(weight, _WEIGHTS)
-    shift = call.constant(bias, "its bias depends on the input; add it in a step of its own")
-    if x.dim() != axes + 2:
-        raise call.refused(f"it needs inputs (batch, channels, ...) with {axes} more dimensions")
-    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[axes - 1]
+    x, kernel = call.images(input, axes, _WEIGHTS), call.constant(weight, _WEIGHTS)
+    shift = call.constant(bias, _BIAS)
+    function = getattr(F, f"conv_transpose{axes}d")
 
     def run(t: Tensor) -> Tensor:
         return function(t, kernel, shift, stride, padding, output_padding, groups, dilation)
 
     value = run(x.value)
     size, outputs = tuple(value.shape[2:]), entries(value)
-    steps, spread = _numbers(stride, axes), _numbers(dilation, axes)
-    sides = tuple((side, side) for side in _numbers(padding, axes))
+    steps, spread = per_axis(stride, axes), per_axis(dilation, axes)
+    sides = tuple((side, side) for side in per_axis(padding, axes))
 
     def prove() -> LayerBound:
         norm, magnitude = conv_norms(kernel, size, steps, spread, sides, groups)
@@ -212,39 +216,6 @@ def _transposed(
     numbers = [kernel] if shift is None else [kernel, shift]
     bound = call.proven(("transposed", size, tuple(x.shape[2:]), steps, spread, sides, groups), numbers, prove)
     return _kept(call.unary(x, value, bound), run)
-
-
-def _register_convolutions(axes: int) -> None:
-    @operation(f"conv{axes}d")
-    def conv(
-        call: Call,
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Traced:
-        return _conv(call, input, weight, bias, stride, padding, dilation, groups, axes)
-
-    @operation(f"conv_transpose{axes}d")
-    def conv_transpose(
-        call: Call,
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> Traced:
-        return _transposed(call, input, weight, bias, (stride, padding, output_padding, groups, dilation), axes)
-
-
-for _axes in (1, 2, 3):
-    _register_convolutions(_axes)
 
 
 @operation("batch_norm", only=(F.batch_norm,))
