@@ -106,7 +106,9 @@ def draw_plane(axis: Axes, model: nn.Module, x: Tensor, change: Tensor, radius: 
     axis.plot([0, radius * math.cos(0.6)], [0, radius * math.sin(0.6)], color="black", linewidth=1)
     axis.plot([0], [0], "o", color="black", markersize=4)
     axis.plot([length], [0], "X", color="black", markersize=8)
-    axis.annotate(f"certified ball, radius {shown(radius)}", (0, radius), (0, 5), textcoords="offset points", ha="center")
+    axis.annotate(
+        f"certified ball, radius {shown(radius)}", (0, radius), (0, 5), textcoords="offset points", ha="center"
+    )
     axis.annotate(f"{length:.2f}", (length, 0), (0, -15), textcoords="offset points", ha="left")
     for value in found:
         places = (answers == value).nonzero().double()

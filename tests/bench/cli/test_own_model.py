@@ -91,6 +91,16 @@ def test_a_model_in_the_working_folder(
     assert "Flatten" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("command", "folder"), [("train", "--runs-dir"), ("search", "--studies-dir")])
+def test_a_model_that_cannot_be_imported_leaves_no_record(
+    command: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [command, "--model", "no_such_module:make", "--dataset", "tiny", "--epochs", "1"]
+    assert run_command([*arguments, folder, str(tmp_path / "out")]) == 2
+    assert "cannot import no_such_module" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("extra", [{"method": "aol"}, {"size": "S"}, {"width": 8}])
 def test_options_of_convnet_are_refused(extra: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError, match="--method, --size and --width"):

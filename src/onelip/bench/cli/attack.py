@@ -14,7 +14,7 @@ from rich.console import Console
 from torch import Tensor
 
 from onelip.bench.cli.images import MODEL_HELP, first_test_images, load_trusted
-from onelip.bench.cli.stages import QUIET_HELP, Tell, stages
+from onelip.bench.cli.stages import Tell, stages
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.terminal import plain_table
 from onelip.certification import BrokenCertificateError
@@ -42,7 +42,8 @@ class AttackOptions:
     batch_size: int = 100
     """Images that are attacked at once."""
     model: Annotated[str | None, tyro.conf.arg(help=MODEL_HELP)] = None
-    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print a JSON object instead of a table."""
 

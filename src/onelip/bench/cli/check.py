@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 
 from onelip.bench.cli.images import MODEL_HELP, first_test_images, load_trusted
-from onelip.bench.cli.stages import QUIET_HELP, stages
+from onelip.bench.cli.stages import stages
 from onelip.bench.report.figures.layer_lines import save_diagnostics
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.terminal import plain_table
@@ -53,7 +53,8 @@ class CheckOptions:
     """Also print the graph: every call, its constant, how much it rounds, and what makes the product large."""
     figure: Path | None = None
     """Write the figures to this file (png, pdf or svg)."""
-    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print a JSON object instead of a table."""
 

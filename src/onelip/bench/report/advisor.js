@@ -170,7 +170,11 @@ const onelipAdvisor = (() => {
         inside.push(...steps.map((step) => step * 10 ** power).filter((tick) => tick >= low && tick <= high));
       if (inside.length > 3) break;
     }
-    return inside;
+    if (inside.length > 2) return inside;
+    const step = 10 ** Math.floor(Math.log10(high - low)); // a narrow range, on which the axis looks linear
+    const wide = [5, 2, 1, 0.5].map((part) => part * step).find((width) => (high - low) / width >= 3);
+    const first = Math.ceil(low / wide);
+    return Array.from({ length: Math.floor(high / wide) - first + 1 }, (_, index) => (first + index) * wide);
   };
 
   const draw = (verdicts) => {

@@ -17,11 +17,22 @@ from onelip.bench.report.trained_models import (
     relative_to_plain,
 )
 from onelip.bench.runs import RunStatus
+from onelip.protocol import WIDTHS
 
 BASELINE = (
     "“Plain” is the baseline of the whole report: the same network with ordinary convolutions. It has no bounded "
     "Lipschitz constant, so it certifies nothing; times, memory and operations are given relative to it."
 )
+
+
+def baseline(models: Sequence[TrainedModel]) -> str:
+    """What the names in the report mean: plain, and sizes that are not the paper's."""
+    widths = {model.network.size_name for model in models if model.network.width is not None}
+    return (
+        f"{BASELINE} {min(widths)} is a network of that width; the paper's XS has {WIDTHS['XS']}."
+        if widths
+        else BASELINE
+    )
 
 
 def findings(study: StudyResults, models: Sequence[TrainedModel]) -> list[str]:

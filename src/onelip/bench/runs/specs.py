@@ -319,7 +319,7 @@ class RunSpec:
     @property
     def budget_name(self) -> str:
         """30m, or 4 epochs."""
-        return self.budget if self.budget is not None else f"{self.epochs} epochs"
+        return self.budget if self.budget is not None else f"{self.epochs} epoch{'s' * (self.epochs != 1)}"
 
 
 @dataclass(frozen=True)
