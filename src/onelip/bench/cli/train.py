@@ -66,7 +66,8 @@ class TrainCommand:
         if record.status is RunStatus.FINISHED:
             model = shlex.quote(str(folder / MODEL_FILE))
             runs = shlex.quote(str(self.runs_dir))
-            say_next(f"onelip check {model}", f"onelip attack {model}", f"onelip report {runs}")
+            own = f" --model {record.network.model}" if record.network.is_factory else ""
+            say_next(f"onelip check {model}{own}", f"onelip attack {model}{own}", f"onelip report {runs}")
         return 0 if record.status is RunStatus.FINISHED else 1
 
 

@@ -96,7 +96,7 @@ class NetworkSpec:
 
     @property
     def factory_arguments(self) -> dict[str, Any]:
-        """What a user's function is called with."""
+        """What a user's function is called with, if it takes it."""
         return {"num_classes": self.data.num_classes, "input_shape": list(self.data.shape)}
 
     @property
