@@ -19,9 +19,10 @@ from torch.nn import functional as F
 
 from onelip.layers.convolution import residual_convolution
 from onelip.layers.frequency_conv import CheapestFormConv2d
+from onelip.layers.residual_pass import residual_branch
 from onelip.layers.shapes import LipschitzLinear
-from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed
-from onelip.linalg.fourier import Size, pixels_outermost
+from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed, at_frequency_zero, check_size
+from onelip.linalg.fourier import Size, pixels_outermost, to_frequency, torus_of
 from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, added_to_input, compose, through_hidden
 from onelip.linalg.proven import SAFETY
 
@@ -40,8 +41,9 @@ class Residual(Transformed):
             return x - F.linear(F.relu(F.linear(x, weight.matrix, bias)), weight.matrix.mT)
         if isinstance(weight, Kernel):
             return residual_convolution(x, weight.kernel, bias, weight.padding_mode)
-        x = pixels_outermost(x)
-        return x - weight.apply(F.relu(weight.apply(x, bias)), None, adjoint=True)
+        check_size(x, weight.image)
+        x, dft, torus = pixels_outermost(x), weight.dft, torus_of(weight.dft)
+        return x - residual_branch(to_frequency(x, dft), weight.matrices, at_frequency_zero(bias, torus), torus, dft)
 
     def _shift(self, bias: Tensor | None) -> Tensor | None:
         return None if bias is None else self.root * bias
