@@ -81,8 +81,12 @@ class Residual(Transformed):
         if isinstance(weight, Matrix):
             product, adjoint = Product(F.linear, weight.matrix, shift), Product(F.linear, weight.matrix.mT)
         else:
-            adjoint = replace(weight, kernel=adjoint_kernel(weight.kernel)).product(None)
             product = weight.product(shift)
+            adjoint = (
+                weight.adjoint_product()
+                if isinstance(weight, VolumeKernel)
+                else replace(weight, kernel=adjoint_kernel(weight.kernel)).product(None)
+            )
         return measured(there, product, bias_roundings=1), measured(replace(there, offset=0.0), adjoint)
 
     def by_frequency(self, size: Size) -> Residual:
