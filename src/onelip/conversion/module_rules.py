@@ -74,7 +74,7 @@ def _arguments(conv: Any) -> dict[str, Any]:
 def _conv(conv: nn.Conv2d, options: Options) -> Replacement:
     method = get_method(options.method).conv
     mode = conv.padding_mode if conv.padding_mode in method.padding_modes else method.padding_modes[0]
-    arguments = _arguments(conv) | {"padding_mode": mode}
+    arguments: dict[str, Any] = _arguments(conv) | {"padding_mode": mode}
     notes = [] if mode == conv.padding_mode else [f"{mode} padding in place of {conv.padding_mode}"]
     # The shortcut of a ResNet, 1 x 1 every second pixel, skips pixels: twice as many channels cannot be orthogonal.
     shortcut = conv.kernel_size == (1, 1) and conv.padding == (0, 0) and conv.stride != (1, 1)
