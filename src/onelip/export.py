@@ -43,7 +43,7 @@ def export_onnx(model: nn.Module, path: str | Path, input_shape: Sequence[int] |
         raise InvalidInputError('export to ONNX needs the extra "onnx": pip install "onelip[onnx]"')
     import onnxruntime
 
-    fused, example = _fused(model, input_shape)
+    fused, example, certifier = _fused(model, input_shape)
     batch = {0: torch.export.Dim("batch")}
     with _target(path) as temporary:
         with _quiet():
@@ -60,30 +60,32 @@ def export_onnx(model: nn.Module, path: str | Path, input_shape: Sequence[int] |
         assert program is not None
         program.save(str(temporary), external_data=False)
         session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
-        _check(fused, example, lambda x: torch.from_numpy(session.run(None, {"x": x.numpy()})[0]))
+        _check(certifier, example, lambda x: torch.from_numpy(session.run(None, {"x": x.numpy()})[0]))
     return Path(path)
 
 
 def export_torch(model: nn.Module, path: str | Path, input_shape: Sequence[int] | None = None) -> Path:
     """Write a fused copy of `model` as a program of `torch.export` (read it with `torch.export.load`)."""
-    fused, example = _fused(model, input_shape)
+    fused, example, certifier = _fused(model, input_shape)
     batch = {0: torch.export.Dim("batch")}
     with _target(path) as temporary:
         torch.export.save(torch.export.export(fused, (example,), dynamic_shapes=(batch,)), str(temporary))
-        _check(fused, example, torch.export.load(str(temporary)).module())
+        _check(certifier, example, torch.export.load(str(temporary)).module())
     return Path(path)
 
 
-def _fused(model: nn.Module, input_shape: Sequence[int] | None) -> tuple[nn.Module, Tensor]:
-    """The fused model in float32 on the CPU, and a small batch."""
+def _fused(model: nn.Module, input_shape: Sequence[int] | None) -> tuple[nn.Module, Tensor, Certifier]:
+    """The fused model in float32 on the CPU, a small batch, and what says which scores are the model's.
+
+    What has no certificate is refused before torch tries to export it.
+    """
     shape = checked_shape(model, input_shape)
     fused = fuse(model, shape).cpu().float()
     generator = torch.Generator().manual_seed(0)
-    return fused, torch.rand((_CHECKED, *shape), generator=generator)
+    return fused, torch.rand((_CHECKED, *shape), generator=generator), Certifier(fused, shape)
 
 
-def _check(fused: nn.Module, x: Tensor, program) -> None:
-    certifier = Certifier(fused, tuple(x.shape[1:]))
+def _check(certifier: Certifier, x: Tensor, program) -> None:
     for part in (x, x[:3]):  # two sizes of batches
         with torch.no_grad():
             certifier.check_scores(part, program(part))

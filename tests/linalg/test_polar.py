@@ -19,7 +19,6 @@ from onelip.linalg.polar import (
     inverse_square_root,
     minimax_polar,
     polar_factor,
-    solve_lyapunov,
 )
 from onelip.linalg.tensor_modes import rows_in_use
 
@@ -271,27 +270,6 @@ def test_inverse_square_root_gradient_and_zero() -> None:
     result = inverse_square_root(zero)
     result.sum().backward()
     assert torch.isfinite(result).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-def test_lyapunov_against_scipy(dtype: torch.dtype) -> None:
-    torch.manual_seed(13)
-    root = torch.randn(2, 6, 6, dtype=dtype)
-    hermitian, right = root @ root.mH, torch.randn(2, 6, 6, dtype=dtype)
-    for h, r, y in zip(hermitian, right, solve_lyapunov(hermitian, right), strict=True):
-        np.testing.assert_allclose(y.numpy(), scipy.linalg.solve_continuous_lyapunov(h.numpy(), r.numpy()), rtol=1e-8)
-    residual = hermitian @ solve_lyapunov(hermitian, right) + solve_lyapunov(hermitian, right) @ hermitian - right
-    assert residual.abs().max() < 1e-11
-    for singular in (torch.zeros(3, 3), torch.diag(torch.tensor([1.0, 0.0, 0.0])), torch.eye(3) * 1e-30):
-        assert torch.isfinite(solve_lyapunov(singular, torch.ones(3, 3))).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-def test_gradients_of_the_lyapunov_solution(dtype: torch.dtype) -> None:
-    torch.manual_seed(17)
-    root, right = (torch.randn(2, 4, 4, dtype=dtype, requires_grad=True) for _ in range(2))
-    identity = torch.eye(4, dtype=dtype)
-    assert torch.autograd.gradcheck(lambda a, r: solve_lyapunov(a @ a.mH + identity, r), (root, right))
 
 
 @pytest.mark.parametrize("lower", [1e-6, 3e-4, 1e-2, 0.3])

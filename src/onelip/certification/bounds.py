@@ -17,11 +17,15 @@ from onelip.certification.graph import Graph, Shape
 from onelip.certification.leaves import Proofs
 from onelip.certification.precision import check_switches, ieee_arithmetic
 from onelip.certification.program import check_outputs
-from onelip.certification.tracing import Tracer
+from onelip.certification.tracing import Tracer, failed
 from onelip.errors import BrokenCertificateError, InvalidInputError, UnknownLipschitzConstant
+from onelip.linalg.layer_bound import Arithmetic
 
 _BATCH = 2
 """Inputs of zeros on which a model is traced: two, so that what mixes the inputs of a batch is seen."""
+
+ALONE = slice(-1, None)
+"""The input of a batch that a model is also called with alone: the last one, which then has the place of the first."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +100,9 @@ class ProvenModel:
     input_shape: Any
     graph: Graph
 
-    def tracer(self) -> Tracer:
-        """For another batch."""
-        return Tracer(self.frozen, self.proofs, self.dtype)
+    def tracer(self, measures: Arithmetic | None = None) -> Tracer:
+        """For another batch; rounding errors in the arithmetic that it `measures` are those of its own numbers."""
+        return Tracer(self.frozen, self.proofs, self.dtype, measures=measures)
 
 
 def prove(program: nn.Module, input_shape: Any) -> ProvenModel:
@@ -116,24 +120,32 @@ def prove(program: nn.Module, input_shape: Any) -> ProvenModel:
 
 
 def check_on_samples(program: nn.Module, tracer: Tracer, zeros: Arguments) -> None:
-    """The graph checked against the model itself, on random inputs: together, and one of them alone."""
+    """The graph checked against the model itself, on random inputs: together, and the last of them alone."""
     samples = zeros.drawn()
     graph, value = tracer.run(samples)
     taken = samples.to(tracer.dtype)
     moved = torch.linalg.vector_norm(taken.vectors() - samples.vectors(), dim=1).cpu()
-    outputs, value = taken.call(program).detach().cpu(), value.detach().cpu()
+    outputs, value = called(program, taken).detach().cpu(), value.detach().cpu()
     check_outputs(graph, value, outputs, moved, tracer.dtype)
     if fixed_batch(program) is None:
-        alone = samples.part(slice(0, 1)).to(tracer.dtype).call(program).detach().cpu()
+        alone = called(program, samples.part(ALONE).to(tracer.dtype)).detach().cpu()
         with batch_matters_not():
-            check_outputs(graph, value, with_first(alone, outputs), moved, tracer.dtype)
+            check_outputs(graph, value, with_last(alone, outputs), moved, tracer.dtype)
 
 
-def with_first(alone: Tensor, outputs: Tensor) -> Tensor:
-    """The outputs of a batch with what came out for its first input alone in the place of the first."""
+def called(program: nn.Module, arguments: Arguments) -> Any:
+    """What the model itself returns, or its error on one line."""
+    try:
+        return arguments.call(program)
+    except (RuntimeError, IndexError) as error:
+        raise failed(error, arguments) from error
+
+
+def with_last(alone: Tensor, outputs: Tensor) -> Tensor:
+    """The outputs of a batch with what came out for its last input alone in the place of the last."""
     if alone.shape != outputs[:1].shape:
         raise BrokenCertificateError(f"the output has the shape {tuple(alone.shape)} for one input")
-    return torch.cat([alone, outputs[1:]])
+    return torch.cat([outputs[:-1], alone])
 
 
 @contextmanager
@@ -144,7 +156,7 @@ def batch_matters_not() -> Iterator[None]:
     except BrokenCertificateError as error:
         raise UnknownLipschitzConstant(
             "the Lipschitz constant of the model is not known: what it computes for an input depends on the number of "
-            "inputs in the batch"
+            "inputs in the batch, or on its place there"
         ) from error
 
 

@@ -19,12 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from onelip.certification.bounds import (
+    ALONE,
     batch_matters_not,
+    called,
     check_stateless,
     fixed_batch,
     program_dtype,
     prove,
-    with_first,
+    with_last,
 )
 from onelip.certification.call_arguments import Arguments
 from onelip.certification.fingerprint import Fingerprint
@@ -33,7 +35,7 @@ from onelip.certification.graph import Graph
 from onelip.certification.margins import ScoreConstants, certified_radii, margins
 from onelip.certification.precision import check_switches, ieee_arithmetic
 from onelip.certification.program import check_program
-from onelip.certification.rounding import error_at_sample, error_in_ball
+from onelip.certification.rounding import ForwardError, error_at_sample, error_in_ball
 from onelip.errors import BrokenCertificateError, InvalidInputError
 from onelip.linalg.layer_bound import FLOAT32, FLOAT64
 
@@ -162,6 +164,8 @@ class Certifier:
     def __call__(self, x: Any, labels: Tensor | None = None, *, batch_size: int = 256) -> Certificate:
         """Certify a batch of inputs."""
         arguments = Arguments.of(x)
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise InvalidInputError(f"batch_size={batch_size!r} must be a number of inputs, at least 1")
         self._check_inputs(arguments, labels)
         parts = [self._certify(part) for part in arguments.split(fixed_batch(self.model) or batch_size)]
         check_stateless(self._program, self.model)
@@ -183,30 +187,30 @@ class Certifier:
 
     def _certify(self, arguments: Arguments) -> tuple[Tensor, Tensor, Tensor]:
         with ieee_arithmetic():
-            graph, scores = self._proven.tracer().run(arguments.plain().to(torch.float64))
+            measures = FLOAT32 if self.arithmetic == "float32" else None
+            graph, scores = self._proven.tracer(measures).run(arguments.plain().to(torch.float64))
             scores = scores.cpu()
-            taken, alone = arguments.to(self.dtype), arguments.part(slice(0, 1)).to(self.dtype)
+            taken, alone = arguments.to(self.dtype), arguments.part(ALONE).to(self.dtype)
             moved = torch.linalg.vector_norm(taken.vectors() - arguments.vectors(), dim=1).cpu()
-            program = taken.call(self.model).as_subclass(Tensor).cpu()
+            program = called(self.model, taken).as_subclass(Tensor).cpu()
             check_switches(self.switches)
-            fixed = fixed_batch(self.model) is not None
-            first = program if fixed else alone.call(self.model).as_subclass(Tensor).cpu()
+            last = None if fixed_batch(self.model) else called(self.model, alone).as_subclass(Tensor).cpu()
         predictions = scores.argmax(1)
         nodes, constants = graph.used(), ScoreConstants.of(graph)
         here = error_at_sample(nodes, FLOAT64, len(scores))
         check_program(graph, constants, here, scores, program, moved, self.dtype)
-        with batch_matters_not():
-            check_program(
-                graph, constants, here, scores, with_first(first[:1] if fixed else first, program), moved, self.dtype
-            )
-        radii = self._radii(graph, constants, scores, predictions)
+        if last is not None:
+            with batch_matters_not():
+                check_program(graph, constants, here, scores, with_last(last, program), moved, self.dtype)
+        radii = self._radii(graph, constants, here, scores, predictions)
         if self.arithmetic == "float32":
             predictions = _compared(program, predictions, radii)
         return predictions, margins(scores), radii / self.input_scale * (1 - 4 * FLOAT64.unit_roundoff)
 
-    def _radii(self, graph: Graph, constants: ScoreConstants, scores: Tensor, predictions: Tensor) -> Tensor:
+    def _radii(
+        self, graph: Graph, constants: ScoreConstants, here: ForwardError, scores: Tensor, predictions: Tensor
+    ) -> Tensor:
         arithmetic, nodes = _ARITHMETICS[self.arithmetic], graph.used()
-        here = error_at_sample(nodes, FLOAT64, len(scores))
         own_errors = constants.pair_errors(predictions, here, FLOAT64)
         # Without the program's own error: an upper limit of the radius, hence of the ball to look at.
         limit = certified_radii(scores, constants, own_errors)

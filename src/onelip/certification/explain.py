@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,8 @@ from onelip.certification.bounds import shortened, trace
 from onelip.certification.graph import Node, Shape
 from onelip.linalg.layer_bound import FLOAT32
 
-_SHOWN = 3
-"""How many of the largest factors are named."""
+_SHOWN = 4
+"""How many kinds of calls are named."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,16 @@ class Explanation:
 
     nodes: tuple[ExplainedNode, ...]
     lipschitz: float
+    heaviest: tuple[ExplainedNode, ...] = ()
+    """The calls on the way from the output to the input along the largest constants: their product is the model's."""
+
+    def kinds(self) -> list[tuple[str, float, list[ExplainedNode]]]:
+        """What the calls of each kind on that way make of it together, and these calls; the largest first."""
+        calls: dict[str, list[ExplainedNode]] = {}
+        for node in self.heaviest:
+            calls.setdefault(node.operation, []).append(node)
+        found = [(kind, math.prod(node.constant for node in nodes), nodes) for kind, nodes in calls.items()]
+        return sorted(found, key=lambda row: -row[1])
 
     def expanding(self) -> tuple[ExplainedNode, ...]:
         """The calls with a constant above 1, the largest first: these make the product large."""
@@ -55,10 +66,20 @@ class Explanation:
                 f"{node.constant:>8.4g} {node.from_input:>10.5g} {rounding:>7}"
             )
         lines.append(f"proven Lipschitz constant: {self.lipschitz:.8g}")
-        largest = [f"{node.path} ({node.operation}, {node.constant:.4g})" for node in self.expanding()[:_SHOWN]]
-        if largest:
-            lines += ["what makes it large:", *(f"  {line}" for line in largest)]
+        large = [row for row in self.kinds() if row[1] > 1 + 1e-6][:_SHOWN]
+        if large and self.lipschitz > 1 + 1e-6:
+            lines.append("what makes it large, on the way with the largest constants:")
+            lines += [_described(*row) for row in large]
         return "\n".join(lines)
+
+
+def _described(kind: str, product: float, calls: list[ExplainedNode]) -> str:
+    largest = max(calls, key=lambda node: node.constant)
+    name = shortened(largest.path, 22)
+    if len(calls) == 1:
+        return f"  {shortened(kind, 17):<17} 1 call, {name}: {product:.4g}"
+    times = f"{len(calls)} calls, together {product:.4g}"
+    return f"  {shortened(kind, 17):<17} {times}; the largest, {name}: {largest.constant:.4g}"
 
 
 def explain(model: nn.Module, input_shape: Any = None) -> Explanation:
@@ -67,8 +88,12 @@ def explain(model: nn.Module, input_shape: Any = None) -> Explanation:
     `input_shape` is what `lipschitz_bound` takes.
     """
     graph = trace(model, input_shape)
-    nodes = tuple(_explained(node) for node in graph.used() if node.inputs)
-    return Explanation(nodes, graph.output.lipschitz)
+    explained = {node.index: _explained(node) for node in graph.used() if node.inputs}
+    heaviest, node = [], graph.output
+    while node.inputs:
+        heaviest.append(explained[node.index])
+        node = max(node.inputs, key=lambda source: source.lipschitz)
+    return Explanation(tuple(explained.values()), graph.output.lipschitz, tuple(heaviest))
 
 
 def _explained(node: Node) -> ExplainedNode:

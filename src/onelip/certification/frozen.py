@@ -51,6 +51,8 @@ def _check_model(model: Any) -> None:
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             raise InvalidInputError(f"{name!r} has no shape yet: call the model on a batch before it is certified")
+        if tensor.is_meta:
+            raise InvalidInputError(f"{name!r} has no numbers (it is on the device meta): load the weights first")
 
 
 def frozen_copy(model: nn.Module) -> nn.Module:

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from onelip.linalg.layer_bound import Arithmetic, LayerBound, Rounding, RoundingError
+from onelip.linalg.layer_bound import Arithmetic, Rounding, RoundingError
 from onelip.linalg.proven import SAFETY
 
 Shape = tuple[int, ...]
@@ -97,11 +97,11 @@ class Storage:
         self.version = 0
 
 
-class HiddenNorms(NamedTuple):
-    """Norms of the batch's activations inside of a layer, and the bound of those activations."""
+class MeasuredError(NamedTuple):
+    """Bounds (batch,) of what a call rounds at the batch's own inputs, in this arithmetic."""
 
-    norm: Tensor
-    bound: LayerBound
+    errors: Tensor
+    arithmetic: Arithmetic
 
 
 @dataclass(eq=False)
@@ -121,8 +121,8 @@ class Node:
     version: int = 0
     norm: Tensor | None = None
     weighted: tuple[float, ...] = ()
-    """Rounding is slope * sum_i weighted_i ||input_i|| + hidden * ||h|| + constant."""
-    hidden: HiddenNorms | None = None
+    """Rounding is slope * sum_i weighted_i ||input_i|| + constant."""
+    measured: MeasuredError | None = None
     exact_offset: float = 0.0
     value: Tensor | None = None
     """The activations, where the tracer was asked to keep them."""

@@ -70,19 +70,20 @@ def _with_steps(node: Node, later: list[Node]) -> LinearHead | None:
     return LinearHead(node.inputs[0], rows, magnitudes * SAFETY, spread, terms, growth)
 
 
-def pairwise_distances(rows: Tensor, spread: int = 0) -> Tensor:
-    """Proven upper bounds of ||w_i - w_j||, (classes, classes).
+def distances_from(rows: Tensor, chosen: Tensor, spread: int = 0) -> Tensor:
+    """Proven upper bounds of ||w_i - w_j|| for the chosen i and all j, (chosen, classes).
 
     Each difference is rounded relative to itself, and the sum of squares by gamma: no cancellation of products. Rows
     are scaled by a power of two first, so that no square leaves the range of float64.
     """
     scaled, scale = _in_range(rows)
-    squares = torch.stack([(scaled - row).square().sum(-1) for row in scaled])
+    different, place = chosen.unique(return_inverse=True)
+    squares = torch.stack([(scaled - scaled[one]).square().sum(-1) for one in different])
     distances = squares.sqrt() * (1 + gamma(rows.shape[1] + 8)) * SAFETY + _lost(rows)
     if spread:
         norms = scaled.square().sum(-1).sqrt()
-        distances = distances + (norms[:, None] + norms) * (2 * spread * UNIT_ROUNDOFF[torch.float64])
-    return distances.fill_diagonal_(0.0) * scale
+        distances = distances + (norms[different, None] + norms) * (2 * spread * UNIT_ROUNDOFF[torch.float64])
+    return distances.scatter(1, different[:, None], 0.0)[place] * scale
 
 
 def row_norms(rows: Tensor) -> Tensor:

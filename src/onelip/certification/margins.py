@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onelip.certification.graph import Graph
-from onelip.certification.heads import SQRT2, LinearHead, find_linear_head, pairwise_distances, row_norms
+from onelip.certification.heads import SQRT2, LinearHead, distances_from, find_linear_head, row_norms
 from onelip.certification.rounding import ForwardError, largest_activation
 from onelip.linalg.layer_bound import FLOAT64, Arithmetic
 from onelip.linalg.proven import SAFETY, gamma
@@ -22,27 +22,40 @@ _DOWNWARDS = (1 - 2.0**-30) / SAFETY
 
 @dataclass(frozen=True)
 class ScoreConstants:
-    """How scores depend on the input: pairwise Lipschitz constants, and the linear head if there is one."""
+    """How scores depend on the input: through the rows of a linear head, else sqrt(2) times the model's constant.
 
-    lipschitz: Tensor
+    What is asked for are pairs with the predicted classes, which are few: with 20,000 classes there are 400 million.
+    """
+
     head: LinearHead | None
-    distances: Tensor
     norms: Tensor
+    """Of the rows of the head, (classes,)."""
+    lipschitz: float
     output: int
     """Index of the node that the scores are."""
 
     @staticmethod
     def of(graph: Graph) -> ScoreConstants:
-        """Through the rows of a linear head, else sqrt(2) times the constant of the model."""
-        head, classes, output = find_linear_head(graph), graph.output.shape[0], graph.output.index
-        plain = torch.full((classes, classes), SQRT2, dtype=torch.float64)
-        general = plain * graph.output.lipschitz * SAFETY
-        if head is None:
-            return ScoreConstants(general, None, plain, plain[0], output)
-        distances = pairwise_distances(head.rows, head.spread)
-        lipschitz = torch.minimum(distances * head.source.lipschitz * SAFETY, general)
-        lipschitz = torch.where(lipschitz.isnan(), torch.inf, lipschitz)
-        return ScoreConstants(lipschitz, head, distances, row_norms(head.rows), output)
+        """Those of the model's scores."""
+        head, classes = find_linear_head(graph), graph.output.shape[0]
+        norms = torch.full((classes,), SQRT2, dtype=torch.float64) if head is None else row_norms(head.rows)
+        return ScoreConstants(head, norms, graph.output.lipschitz, graph.output.index)
+
+    def distances(self, predictions: Tensor) -> Tensor:
+        """Constants (batch, classes) of y_p - y_j with respect to the input of the head, or to the scores."""
+        if self.head is None:
+            return torch.full((len(predictions), len(self.norms)), SQRT2, dtype=torch.float64)
+        return distances_from(self.head.rows, predictions, self.head.spread)
+
+    def pairs(self, predictions: Tensor) -> Tensor:
+        """Constants (batch, classes) of y_p - y_j with respect to the input of the model."""
+        general = SQRT2 * self.lipschitz * SAFETY
+        distances = self.distances(predictions)
+        if self.head is None:
+            return torch.full_like(distances, general)
+        through = distances * self.head.source.lipschitz * SAFETY
+        least = torch.minimum(through, torch.full_like(through, general))
+        return torch.where(least.isnan(), torch.inf, least)
 
     def score_errors(self, forward: ForwardError, arithmetic: Arithmetic) -> Tensor:
         """Bounds (batch, classes) of what the head itself and all after it add to the error of each score."""
@@ -62,8 +75,8 @@ class ScoreConstants:
         """
         plain = SQRT2 * forward.errors[self.output][:, None] * SAFETY
         if self.head is None:
-            return plain.expand(-1, len(self.lipschitz))
-        carried = self.distances[predictions] * forward.errors[self.head.source.index][:, None]
+            return plain.expand(-1, len(self.norms))
+        carried = self.distances(predictions) * forward.errors[self.head.source.index][:, None]
         made = self.score_errors(forward, arithmetic)
         own = made.gather(1, predictions[:, None])
         found = (torch.nan_to_num(carried, nan=torch.inf) + made + own) * SAFETY
@@ -71,7 +84,7 @@ class ScoreConstants:
 
     def errors(self, forward: ForwardError, arithmetic: Arithmetic) -> Tensor:
         """Bounds (batch, classes) of the error of each computed score."""
-        plain = forward.errors[self.output][:, None].expand(-1, len(self.lipschitz))
+        plain = forward.errors[self.output][:, None].expand(-1, len(self.norms))
         if self.head is None:
             return plain
         carried = self.norms * forward.errors[self.head.source.index][:, None]
@@ -83,7 +96,7 @@ def certified_radii(scores: Tensor, constants: ScoreConstants, errors: Tensor) -
     """min_j (y_p - y_j - errors_j) / D_j over j != p, and 0 where that is not positive or anything is not finite."""
     best = scores.argmax(1, keepdim=True)
     slack = (scores.gather(1, best) - scores) * (1 - 4 * FLOAT64.unit_roundoff) - errors
-    divisors = constants.lipschitz[best[:, 0]]
+    divisors = constants.pairs(best[:, 0])
     radii = torch.where(slack > 0, slack / divisors, 0.0) * _DOWNWARDS
     radii = torch.nan_to_num(radii, nan=0.0, posinf=torch.inf)
     radii = radii.scatter(1, best, torch.inf).amin(1).clamp(max=LARGEST_RADIUS)

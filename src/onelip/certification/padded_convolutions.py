@@ -11,6 +11,7 @@ from torch import nn
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound
 from onelip.linalg.linear_bounds import convolution_bound
+from onelip.linalg.measured_rounding import Product, measured
 from onelip.linalg.proven_convolution import Convolution
 
 
@@ -24,7 +25,8 @@ def padded_convolution_bound(module: nn.Conv1d | nn.Conv2d, shape: tuple[int, ..
         kernel, size = module.weight, (shape[-2], shape[-1])
         stride, dilation = (module.stride[0], module.stride[1]), (module.dilation[0], module.dilation[1])
     convolution = Convolution(kernel.detach(), stride, dilation, (rows, columns), module.padding_mode, module.groups)
-    return convolution_bound(convolution, size, module.bias)
+    bound = convolution_bound(convolution, size, module.bias)
+    return measured(bound, Product(module._conv_forward, module.weight, module.bias))
 
 
 def _padding(module: nn.Conv1d | nn.Conv2d) -> tuple[Size, Size]:

@@ -1,7 +1,8 @@
 """How far a floating-point pass can be from the exact function, node by node and sample by sample.
 
 Errors at the inputs of a node become one at its output by the inequality of the node (see `graph`), and the node adds
-slope * ||inputs|| + constant of its own; a layer of two products rounds by what is between them, which is measured too.
+slope * ||inputs|| + constant of its own; or, where that was measured for the inputs at hand, as much as there and slope
+times the distance from them.
 The norms are measured at x; at a point within a radius r of x they can be larger by lipschitz * r and by the errors
 made so far. Values that only moved share their errors: see `joint`.
 """
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from onelip.certification.graph import HiddenNorms, Node
+from onelip.certification.graph import Node
 from onelip.certification.joint import alternatives
 from onelip.linalg.layer_bound import FLOAT64, Arithmetic, RoundingError
 from onelip.linalg.proven import SAFETY
@@ -70,8 +71,8 @@ def _propagated(
             for source, weight in zip(node.inputs, node.weighted, strict=True):
                 size = size + weight * norms[source.index]
             added = made.slope * size + made.constant
-            if node.hidden is not None:
-                added = added + made.hidden * hidden_norm(node, node.hidden, arithmetic, norms)
+            if node.measured is not None and node.measured.arithmetic == arithmetic:
+                added = torch.minimum(added, node.measured.errors + made.slope * moved_by(node, norms))
             overflows = ~(added / arithmetic.unit_roundoff + size <= limit)
             error = (error + added.masked_fill(overflows, torch.inf)) * SAFETY
         errors[node.index] = error
@@ -81,20 +82,11 @@ def _propagated(
     return ForwardError(errors, norms)
 
 
-def hidden_norm(node: Node, hidden: HiddenNorms, arithmetic: Arithmetic, norms: dict[int, Tensor]) -> Tensor:
-    """Norm of what is computed inside of a layer: as measured, plus how far its input and its rounding can move it.
-
-    By how much the norm of the input may exceed the measured one is by how much the input may have moved.
-    """
+def moved_by(node: Node, norms: dict[int, Tensor]) -> Tensor:
+    """How far the only input of a node may be from the measured one: what its norm may exceed the measured norm by."""
     (source,) = node.inputs
     assert source.norm is not None
-    assert hidden.bound.rounding is not None
-    size = norms[source.index]
-    total = hidden.norm + hidden.bound.lipschitz * (size - source.norm)
-    for each in (arithmetic, FLOAT64):  # the program's, and that of the pass in which it was measured
-        made = hidden.bound.rounding(each)
-        total = total + made.slope * size + made.constant
-    return total * SAFETY
+    return norms[source.index] - source.norm
 
 
 def _carried(node: Node, errors: dict[int, Tensor], radii: Tensor) -> Tensor:

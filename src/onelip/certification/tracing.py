@@ -28,7 +28,7 @@ from onelip.certification.frozen import PLAIN_TENSORS
 from onelip.certification.graph import (
     Fact,
     Graph,
-    HiddenNorms,
+    MeasuredError,
     Moved,
     Node,
     Place,
@@ -42,8 +42,9 @@ from onelip.certification.leaves import Leaf, Proofs
 from onelip.certification.operations import find_inside, find_operation, module_refusal, refusal
 from onelip.certification.randomness import global_states
 from onelip.certification.traced import Traced, all_traced, by_input, nested
-from onelip.errors import UnknownLipschitzConstant
-from onelip.linalg.layer_bound import Hidden, LayerBound, Rounding
+from onelip.errors import InvalidInputError, UnknownLipschitzConstant
+from onelip.linalg.layer_bound import Arithmetic, LayerBound, Rounding
+from onelip.linalg.measured_rounding import error_at
 from onelip.linalg.proven import batch_norm_bounds
 from onelip.linalg.tensor_modes import observed
 
@@ -51,8 +52,16 @@ from onelip.linalg.tensor_modes import observed
 class Tracer:
     """One run of a model on one batch."""
 
-    def __init__(self, model: nn.Module, proofs: Proofs, dtype: torch.dtype, *, keep: bool = False) -> None:
-        self.model, self.proofs, self.dtype, self.keep = model, proofs, dtype, keep
+    def __init__(
+        self,
+        model: nn.Module,
+        proofs: Proofs,
+        dtype: torch.dtype,
+        *,
+        keep: bool = False,
+        measures: Arithmetic | None = None,
+    ) -> None:
+        self.model, self.proofs, self.dtype, self.keep, self.measures = model, proofs, dtype, keep, measures
         self.nodes: list[Node] = []
         self.batch, self._device = 0, "cpu"
         self._names = {id(module): name for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
@@ -91,10 +100,12 @@ class Tracer:
         with torch.set_grad_enabled(self.keep or self.answers_otherwise), observed(), intercepting(self):
             try:
                 output = arguments.call(self.model, values)
-            except (TypeError, RuntimeError, AttributeError, ValueError) as error:
-                if "Traced" not in str(error):
+            except (TypeError, RuntimeError, AttributeError, ValueError, IndexError) as error:
+                if "Traced" in str(error):
+                    raise self.refused("this call", f"it needs true tensors ({_first_line(error)})") from error
+                if type(error) not in (RuntimeError, IndexError):
                     raise
-                raise self.refused("this call", f"it needs true tensors ({_first_line(error)})") from error
+                raise failed(error, arguments) from error
         if self._refusal is not None:  # the model's code caught it, and went on with something else
             raise self._refusal
         if global_states(device) != drawn:
@@ -186,7 +197,7 @@ class Tracer:
     def call(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A function, method or operator of torch with a traced value among its arguments."""
         name = getattr(function, "__name__", str(function))
-        self._check_thread(name)
+        self._check_context(name)
         for handle in all_traced((arguments, keywords)):
             self.check_current(handle)
         self._check_types(name, (arguments, keywords))
@@ -197,13 +208,19 @@ class Tracer:
         if any(handle.before is not None for handle in all_traced((arguments, keywords))):
             operation = find_inside(operation)
             if operation is None:
-                raise self.refused(name, "the batch must be its first dimension")
+                raise self.refused(
+                    name,
+                    "the batch must be its first dimension, so permute it back first; attention, which moves it, "
+                    "has no Lipschitz constant in any order",
+                )
         with torch.set_grad_enabled(self.keep), quiet():
             return operation.apply(self, arguments, keywords)
 
-    def _check_thread(self, name: str) -> None:
+    def _check_context(self, name: str) -> None:
         if threading.get_ident() != self._thread:
             raise self.refused(name, "another thread computes it, in no certain order; stay in that of forward")
+        if torch._C._len_torch_dispatch_stack():
+            raise self.refused(name, "forward enters a dispatch mode, which may change every operation; leave it out")
 
     def _check_types(self, name: str, arguments: Any) -> None:
         """Types that change what the call computes in ways that no handler looks at."""
@@ -232,7 +249,7 @@ class Tracer:
 
     def call_module(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A module that is called: a leaf is one node, all others are entered."""
-        self._check_thread(type(module).__name__)
+        self._check_context(type(module).__name__)
         (handle,) = arguments if len(arguments) == 1 and not keywords else (None,)
         one = isinstance(handle, Traced) and handle.before is None and not _has_hooks(module)
         self._modules.append(module)
@@ -264,17 +281,10 @@ class Tracer:
                 )
         facts = () if scores is None else (scores,)
         result = self.add_unary(place, handle, value, bound, facts=facts)
-        if bound.hidden is not None:
-            result.node.hidden, result.node.rounding = self._measured(bound.hidden, handle), bound.hidden.rounding
         if self.keep:
             result.node.run = leaf.run
             result.node.has_parameters = next(module.parameters(), None) is not None
         return result
-
-    @staticmethod
-    def _measured(hidden: Hidden, handle: Traced) -> HiddenNorms:
-        with quiet(), torch.no_grad():
-            return HiddenNorms(batch_norm_bounds(hidden.run(handle.value)), hidden.bound)
 
     def add_unary(
         self, place: Place, handle: Traced, value: Tensor, bound: LayerBound, *, facts: tuple[Fact, ...] = ()
@@ -284,6 +294,10 @@ class Tracer:
         arguments = place, [(handle, bound.lipschitz)], value, bound.rounding
         result = self.add(*arguments, facts=facts, shares_memory=shares, weighted=(1.0,))
         result.node.exact_offset = bound.offset
+        if self.measures is not None:
+            with quiet(), torch.no_grad():
+                errors = error_at(bound, handle.value, self.measures)
+            result.node.measured = None if errors is None else MeasuredError(errors, self.measures)
         return result
 
 
@@ -308,8 +322,16 @@ def _users_line() -> str:
     return users_line(Tracer._trace.__code__)
 
 
+def failed(error: Exception, arguments: Arguments) -> InvalidInputError:
+    """The error for inputs that the model itself cannot be called with: other features than it has weights for, say."""
+    shapes = " and ".join(str(tuple(shape)) for shape in arguments.shapes)
+    return InvalidInputError(
+        f"the model fails on inputs of the shape {shapes} (without the batch): {_first_line(error)}"
+    )
+
+
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:120]
+    return str(error).strip().partition("\n")[0][:120]
 
 
 def _described(output: Any) -> str:

@@ -20,6 +20,7 @@ from onelip.layers import (
     BatchCentering,
     GroupSort,
     LayerCentering,
+    LipschitzPReLU,
     MaxMin,
     ScaledAdaptiveAvgPool2d,
     ScaledAvgPool2d,
@@ -33,12 +34,13 @@ from onelip.layers import (
 )
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "maxmin": MaxMin,
-    "groupsort4": lambda: GroupSort(4),
-    "abs": Abs,
+ACTIVATIONS: dict[str, tuple[Callable[[int], nn.Module], int]] = {
+    "maxmin": (MaxMin, 2),
+    "groupsort4": (lambda dim: GroupSort(4, dim), 4),
+    "abs": (lambda _: Abs(), 1),
 }
-"""What may replace an activation; "keep" leaves those with constant 1 as they are."""
+"""What may replace an activation, by its dimension, and how many channels it sorts at once; "keep" leaves those with
+constant 1 as they are."""
 
 Replacement = tuple[nn.Module, str]
 
@@ -50,13 +52,17 @@ class Options:
     method: str
     activation: str
     keep_weights: bool
+    dim: int = 1
+    """Where the channels are that an activation sorts."""
+    widths: frozenset[int] = frozenset()
+    """How many of them there are, as far as known."""
 
 
 def replacement(module: nn.Module, options: Options) -> Replacement | None:
     """What takes the place of a module, and a note; None where it may stay."""
     rule = RULES.get(type(module))
     if rule is None:
-        raise InvalidInputError("no rule for this module; it is left as it is")
+        raise InvalidInputError(_HINTS.get(type(module), "no rule for this module; it is left as it is"))
     return rule(module, options)
 
 
@@ -159,12 +165,53 @@ def _adaptive_pool(pool: nn.AdaptiveAvgPool2d, options: Options) -> Replacement 
 
 
 def _activation(module: nn.Module, options: Options) -> Replacement | None:
-    """Where the constant is 1 the activation may stay; GELU and SiLU are above 1 and always go."""
-    expands = type(module) in (nn.GELU, nn.SiLU, nn.Mish)
+    """Where the constant is 1 the activation may stay; GELU and others are above 1 and always go."""
     if options.activation == "keep":
-        return (nn.ReLU(), "its constant is above 1") if expands else None
-    return ACTIVATIONS[options.activation](), ""
+        return (nn.ReLU(), "its constant is above 1") if type(module) in _EXPANDING else None
+    make, group = ACTIVATIONS[options.activation]
+    odd = [width for width in options.widths if width % group]
+    return (Abs(), f"{odd[0]} channels are no groups of {group}") if odd else (make(options.dim), "")
 
+
+def _prelu(module: nn.PReLU, options: Options) -> Replacement:
+    if options.activation != "keep":
+        return _activation(module, options) or (module, "")
+    layer = LipschitzPReLU(module.num_parameters, **_factory(module))
+    with torch.no_grad():
+        layer.weight.copy_(module.weight.clamp(-1, 1))
+    return layer, "slopes are kept within [-1, 1]"
+
+
+def _max_pool1d(pool: nn.MaxPool1d, options: Options) -> None:
+    window, step = (value[0] if isinstance(value, tuple) else value for value in (pool.kernel_size, pool.stride))
+    if step < window or pool.dilation != 1 or pool.ceil_mode or pool.return_indices:
+        raise InvalidInputError("its windows overlap, which expands; make the stride as long as the window")
+
+
+def _stays(module: nn.Module, options: Options) -> None:
+    return None
+
+
+_EXPANDING = (nn.GELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.SELU)
+_NORM = "it divides by a deviation of the input, which has no Lipschitz constant; use onelip.layers.LayerCentering"
+_ATTENTION = "attention has no Lipschitz constant; mix positions by nn.Linear, as MLP-Mixer does"
+_RECURRENT = "a recurrence has no bound here; a stack of nn.Conv1d is converted"
+_RESIZING = "it copies pixels, which expands; use nn.ConvTranspose2d, which is converted"
+_LOSS = "it belongs into the loss: return the scores"
+_HINTS: dict[type[nn.Module], str] = {
+    **dict.fromkeys(
+        (nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.LocalResponseNorm, nn.RMSNorm), _NORM
+    ),
+    **dict.fromkeys((nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder), _ATTENTION),
+    **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), _ATTENTION),
+    **dict.fromkeys((nn.RNN, nn.LSTM, nn.GRU), _RECURRENT),
+    **dict.fromkeys((nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d), _RESIZING),
+    **dict.fromkeys((nn.Softmax, nn.LogSoftmax, nn.Softmax2d), _LOSS),
+    nn.Bilinear: "a product of two activations has no Lipschitz constant",
+    nn.ConvTranspose1d: "there is no transposed convolution of signals here; nn.ConvTranspose2d is converted",
+    nn.ConvTranspose3d: "there is no transposed convolution of volumes here; nn.ConvTranspose2d is converted",
+}
+"""What to do about modules that have no counterpart."""
 
 RULES: dict[type[nn.Module], Callable[[Any, Options], Replacement | None]] = {
     nn.Conv2d: _conv,
@@ -177,11 +224,10 @@ RULES: dict[type[nn.Module], Callable[[Any, Options], Replacement | None]] = {
     nn.MaxPool2d: _max_pool,
     nn.AvgPool2d: _average_pool,
     nn.AdaptiveAvgPool2d: _adaptive_pool,
-    **dict.fromkeys(
-        (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Hardtanh), _activation
-    ),
-    **dict.fromkeys(
-        (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d, nn.PixelShuffle, nn.PixelUnshuffle),
-        lambda module, options: None,
-    ),
+    nn.MaxPool1d: _max_pool1d,
+    nn.PReLU: _prelu,
+    **dict.fromkeys((nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.CELU, nn.Tanh, nn.Hardtanh, *_EXPANDING), _activation),
+    **dict.fromkeys((nn.Sigmoid, nn.Hardsigmoid, nn.Softplus, nn.Softsign), _stays),
+    **dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AvgPool1d, nn.AdaptiveAvgPool1d), _stays),
+    **dict.fromkeys((nn.Identity, nn.Flatten, nn.Unflatten, nn.PixelShuffle, nn.PixelUnshuffle, nn.ZeroPad2d), _stays),
 }

@@ -17,12 +17,16 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 from torch.nn import functional as F
 
-from onelip.layers.convolution import residual_convolution
+from onelip.layers.convolution import adjoint_kernel, residual_convolution
 from onelip.layers.frequency_conv import CheapestFormConv2d
+from onelip.layers.residual_pass import residual_branch
 from onelip.layers.shapes import LipschitzLinear
-from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed
-from onelip.linalg.fourier import Size, pixels_outermost
-from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, added_to_input, compose, through_hidden
+from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed, at_frequency_zero, check_size
+from onelip.layers.volume_kernel import VolumeKernel
+from onelip.linalg.fourier import Size, pixels_outermost, to_frequency, torus_of
+from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, added_to_input, compose
+from onelip.linalg.linear_bounds import spectral_pair
+from onelip.linalg.measured_rounding import Product, measured, minus, moving
 from onelip.linalg.proven import SAFETY
 
 
@@ -30,7 +34,7 @@ from onelip.linalg.proven import SAFETY
 class Residual(Transformed):
     """x -> x - W^T relu(W x + S^(1/2) b), with a square W and root = S^(1/2), (c,)."""
 
-    weight: Matrix | Kernel | Frequencies
+    weight: Matrix | Kernel | Frequencies | VolumeKernel
     root: Tensor
 
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
@@ -40,8 +44,11 @@ class Residual(Transformed):
             return x - F.linear(F.relu(F.linear(x, weight.matrix, bias)), weight.matrix.mT)
         if isinstance(weight, Kernel):
             return residual_convolution(x, weight.kernel, bias, weight.padding_mode)
-        x = pixels_outermost(x)
-        return x - weight.apply(F.relu(weight.apply(x, bias)), None, adjoint=True)
+        if isinstance(weight, VolumeKernel):
+            return x - weight.adjoint(F.relu(weight.apply(x, bias)))
+        check_size(x, weight.image)
+        x, dft, torus = pixels_outermost(x), weight.dft, torus_of(weight.dft)
+        return x - residual_branch(to_frequency(x, dft), weight.matrices, at_frequency_zero(bias, torus), torus, dft)
 
     def _shift(self, bias: Tensor | None) -> Tensor | None:
         return None if bias is None else self.root * bias
@@ -53,9 +60,8 @@ class Residual(Transformed):
         bound of W, which counts terms and outputs, is one of W^T too. The product of root and bias is rounded in the
         pass, by u each: less than the error of adding it.
         """
-        wide, shift = self.map(Tensor.double), None if bias is None else bias.double()
-        there = self.weight.bound(input_shape, wide._shift(shift))
-        branch = compose(there, replace(there, offset=0.0))
+        there, back = self._products(input_shape, None if bias is None else self.root.double() * bias.double())
+        branch = compose(there, moving(F.relu), back)
         norm, inner = there.lipschitz, branch.rounding
         assert inner is not None
 
@@ -64,11 +70,24 @@ class Residual(Transformed):
             return RoundingError(error.slope, 2 * error.constant)
 
         lipschitz = max(1.0, norm * norm * SAFETY - 1) if math.isfinite(norm) else math.inf
-        bound = added_to_input(replace(branch, rounding=rounding), lipschitz)
-        hidden = through_hidden(
-            there, there, lambda x: F.relu(wide.weight.apply(x, wide._shift(shift))), bias_roundings=1, adds_input=True
-        )
-        return replace(bound, hidden=hidden)
+        return minus(branch, added_to_input(replace(branch, rounding=rounding), lipschitz))
+
+    def _products(self, input_shape: tuple[int, ...], shift: Tensor | None) -> tuple[LayerBound, LayerBound]:
+        """Bounds of W with its bias, which comes rounded, and of W^T."""
+        weight = self.weight
+        if isinstance(weight, Frequencies):
+            return spectral_pair(weight.matrices, weight.dft, shift)  # whose biases may be rounded four times
+        there = weight.bound(input_shape, shift)
+        if isinstance(weight, Matrix):
+            product, adjoint = Product(F.linear, weight.matrix, shift), Product(F.linear, weight.matrix.mT)
+        else:
+            product = weight.product(shift)
+            adjoint = (
+                weight.adjoint_product()
+                if isinstance(weight, VolumeKernel)
+                else replace(weight, kernel=adjoint_kernel(weight.kernel)).product(None)
+            )
+        return measured(there, product, bias_roundings=1), measured(replace(there, offset=0.0), adjoint)
 
     def by_frequency(self, size: Size) -> Residual:
         """The same with the frequency matrices of W."""

@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from onelip.errors import InvalidInputError
 from onelip.layers.convolution import same_convolution
@@ -33,25 +32,24 @@ from onelip.layers.frequency_conv import torus_size
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import centre_tap, initialise
 from onelip.layers.published_sandwich import PublishedSandwich
+from onelip.layers.sandwich_pass import sandwich_pass
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear, ParametrisedLayer
 from onelip.layers.transformed import Transformed, at_frequency_zero, check_size, embedded, frequencies
 from onelip.linalg.fourier import (
     RealDFT,
     Size,
-    from_frequency,
-    multiply_frequencies,
     pack,
     to_frequency,
     torus_blocks,
     torus_of,
     unpack,
 )
-from onelip.linalg.layer_bound import LayerBound, compose, through_hidden
+from onelip.linalg.layer_bound import LayerBound, compose
 from onelip.linalg.linear_bounds import blocks_norm_bound, dft_norm_bound, matrix_bound, spectral_bound
+from onelip.linalg.measured_rounding import Product, behind, measured, moving
 from onelip.linalg.orthogonal import cayley, cayley_gradient
 from onelip.linalg.packed_functions import Matrices, MatrixFunction, packed_values
 from onelip.linalg.proven import SAFETY, norm_bound
-from onelip.linalg.tensor_modes import is_traced
 
 LINEAR_START_BIAS = 0.01
 """Initial bias of every layer. What one layer makes positive stays so in the next ones, and channels of zeros, where
@@ -115,33 +113,28 @@ class SandwichProduct(Transformed):
 
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """Two matrix products and an activation between them."""
-        return F.linear(self.hidden(x, bias), self.outer)
-
-    def hidden(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """relu(U x + b)."""
-        return F.relu(F.linear(x, self.inner, bias))
+        return self._product(F.relu(self._product(x, self.inner, bias)), self.outer, None)
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
         """||[V^T U]||^2 / 2."""
         rows = math.prod(input_shape[:-1])
         norm = norm_bound(torch.cat([self.outer.mT, self.inner], dim=-1))
-        there, back = matrix_bound(self.inner, bias, rows), matrix_bound(self.outer, None, rows)
-        wide, shift = self.map(Tensor.double), None if bias is None else bias.double()
-        hidden = through_hidden(there, back, lambda x: wide.hidden(x, shift), adds_input=False)
-        return replace(compose(there, back), lipschitz=norm**2 / 2 * SAFETY, hidden=hidden)
+        there = measured(matrix_bound(self.inner, bias, rows), Product(self._product, self.inner, bias))
+        back = measured(matrix_bound(self.outer, None, rows), Product(self._product, self.outer))
+        return replace(compose(there, moving(F.relu), back), lipschitz=norm**2 / 2 * SAFETY)
+
+    @staticmethod
+    def _product(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        return F.linear(x, matrix, bias)
 
 
 @dataclass(frozen=True)
 class SandwichPixels(SandwichProduct):
     """The same at every pixel of an image."""
 
-    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """Two 1 x 1 convolutions and an activation between them."""
-        return same_convolution(self.hidden(x, bias), self.outer[..., None, None], None, "circular")
-
-    def hidden(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """relu(U x + b)."""
-        return F.relu(same_convolution(x, self.inner[..., None, None], bias, "circular"))
+    @staticmethod
+    def _product(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        return same_convolution(x, matrix[..., None, None], bias, "circular")
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
         """||[V^T U]||^2 / 2."""
@@ -167,18 +160,8 @@ class SandwichFrequencies(Transformed):
         """Two convolutions in the frequency domain, the activation on the torus between them."""
         check_size(x, self.image)
         dft, torus = self.dft, torus_of(self.dft)
-
-        def rest(frequencies: Tensor, inner: Tensor, outer: Tensor, constant: Tensor | None) -> Tensor:
-            hidden = F.relu(from_frequency(multiply_frequencies(frequencies, inner, constant), torus, dft))
-            return from_frequency(multiply_frequencies(to_frequency(hidden, dft), outer), torus, dft)
-
-        arguments = to_frequency(embedded(x, torus), dft), self.inner, self.outer, at_frequency_zero(bias, torus)
-        # The activation and its frequencies are computed anew in the backward pass: a third of the memory.
-        if is_traced() or not torch.is_grad_enabled():
-            y = rest(*arguments)
-        else:
-            y = checkpoint(rest, *arguments, use_reentrant=False, preserve_rng_state=False)
-        assert isinstance(y, Tensor)
+        x_frequencies = to_frequency(embedded(x, torus), dft)
+        y = sandwich_pass(x_frequencies, self.inner, self.outer, at_frequency_zero(bias, torus), torus, dft)
         return y[..., : x.shape[-2], : x.shape[-1]]
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
@@ -186,17 +169,9 @@ class SandwichFrequencies(Transformed):
         blocks = (unpack(matrices.double(), torus_of(self.dft)) for matrices in (self.outer, self.inner))
         norm = blocks_norm_bound(tuple(torch.cat([v.mH, u], dim=-1) for v, u in zip(*blocks, strict=True)))
         there, back = spectral_bound(self.inner, self.dft, bias), spectral_bound(self.outer, self.dft)
-        wide, shift, torus = self.map(Tensor.double), None if bias is None else bias.double(), torus_of(self.dft)
-
-        def hidden(x: Tensor) -> Tensor:
-            product = multiply_frequencies(
-                to_frequency(embedded(x, torus), wide.dft), wide.inner, at_frequency_zero(shift, torus)
-            )
-            return F.relu(from_frequency(product, torus, wide.dft))
-
         lipschitz = (norm * dft_norm_bound(self.dft) ** 2) ** 2 / 2 * SAFETY
-        measured = through_hidden(there, back, hidden, adds_input=False)
-        return replace(compose(there, back), lipschitz=lipschitz, hidden=measured)
+        whole = replace(compose(there, moving(F.relu), back), lipschitz=lipschitz)
+        return behind(lambda x: embedded(x, torus_of(self.dft)), whole)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from onelip.linalg.fourier import (
 )
 from onelip.linalg.layer_bound import LayerBound, compose, relative_bound, side_by_side
 from onelip.linalg.linear_bounds import convolution_bound, matrix_bound, spectral_bound
+from onelip.linalg.measured_rounding import Product, behind, measured
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import same_convolution_of
 
@@ -125,7 +126,8 @@ class Matrix(Transformed):
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
         """The norm of the matrix."""
-        return matrix_bound(self.matrix, bias, math.prod(input_shape[:-1]))
+        bound = matrix_bound(self.matrix, bias, math.prod(input_shape[:-1]))
+        return measured(bound, Product(F.linear, self.matrix, bias))
 
     def scaled(self, factor: float) -> Matrix:
         """The matrix times the factor."""
@@ -146,7 +148,14 @@ class Kernel(Transformed):
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
         """The norm on the torus of the image; with zero padding on one that is larger by k - 1."""
         convolution = same_convolution_of(self.kernel, self.padding_mode)
-        return convolution_bound(convolution, (input_shape[-2], input_shape[-1]), bias)
+        bound = convolution_bound(convolution, (input_shape[-2], input_shape[-1]), bias)
+        return measured(bound, self.product(bias))
+
+    def product(self, bias: Tensor | None) -> Product:
+        """What `apply` computes, as a function of the numbers."""
+        return Product(
+            lambda x, kernel, shift: same_convolution(x, kernel, shift, self.padding_mode), self.kernel, bias
+        )
 
     def scaled(self, factor: float) -> Kernel:
         """The kernel times the factor."""
@@ -186,7 +195,11 @@ class Frequencies(Transformed):
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
         """The largest norm of a matrix, times those of the floats that make up the DFT."""
-        return spectral_bound(self.matrices, self.dft, bias)
+        return behind(self.on_torus, spectral_bound(self.matrices, self.dft, bias))
+
+    def on_torus(self, x: Tensor) -> Tensor:
+        """Images embedded in the torus."""
+        return embedded(x, torus_of(self.dft))
 
     def scaled(self, factor: float) -> Frequencies:
         """The matrices times the factor."""
@@ -213,7 +226,10 @@ class Grouped(Transformed):
         if isinstance(self.operator, Kernel):
             convolution = same_convolution_of(self.operator.kernel.flatten(0, 1), self.operator.padding_mode)
             size = input_shape[-2], input_shape[-1]
-            return convolution_bound(convolution._replace(groups=self.groups), size, bias)
+            bound = convolution_bound(convolution._replace(groups=self.groups), size, bias)
+            mode = self.operator.padding_mode
+            run = lambda x, kernels, shift: grouped_convolution(x, kernels, shift, mode)  # noqa: E731
+            return measured(bound, Product(run, self.operator.kernel, bias))
         shape = input_shape[0] // self.groups, *input_shape[1:]
         pieces = zip(self.operator.unstacked(), self._biases(bias), strict=True)
         return side_by_side([operator.bound(shape, shift) for operator, shift in pieces])

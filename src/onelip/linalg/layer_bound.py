@@ -5,9 +5,6 @@ For a layer f, as a function in exact arithmetic of the weights that are deploye
     ||f(x) - f(y)|| <= lipschitz * ||x - y||,      ||f(0)|| <= offset,
     ||computed f(x) - f(x)|| <= slope * ||x|| + constant   in floating-point arithmetic of a given precision.
 
-A layer of several products may know an activation h(x) inside of it; measured where it is used, its norm is far
-smaller than the largest that x allows, and the error is at most slope * ||x|| + hidden * ||h(x)|| + constant.
-
 The errors hold for sums in any order, with or without fused multiply-adds and with or without gradual
 underflow: slope and constant come from gamma_n = n u / (1 - n u) of `onelip.linalg.proven`.
 """
@@ -16,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -37,40 +34,40 @@ FLOAT32 = Arithmetic(UNIT_ROUNDOFF[torch.float32], torch.finfo(torch.float32).ti
 
 
 class RoundingError(NamedTuple):
-    """An error of at most slope * ||x|| + hidden * ||h(x)|| + constant for an input x."""
+    """An error of at most slope * ||x|| + constant for an input x."""
 
     slope: float
     constant: float
-    hidden: float = 0.0
 
 
 Rounding = Callable[[Arithmetic], RoundingError]
 
 
-@dataclass(frozen=True)
-class Hidden:
-    """An activation inside of a layer: how to compute it in float64, its own bound, the layer's error by its norm."""
+class Progress(NamedTuple):
+    """A pass through the steps of a layer: float64 activations (batch, ...), and (batch,) how far off they may be.
 
-    run: Callable[[Tensor], Tensor]
-    bound: LayerBound
-    rounding: Rounding
+    `wide` bounds the distance of the activations here from the exact ones, `error` that of the program's.
+    """
 
-    def behind(self, prepare: Callable[[Tensor], Tensor]) -> Hidden:
-        """The same where inputs are first moved or padded."""
-        return replace(self, run=lambda x: self.run(prepare(x)))
+    value: Tensor
+    wide: Tensor
+    error: Tensor
+
+
+Step = Callable[[Progress, Arithmetic], Progress]
 
 
 @dataclass(frozen=True)
 class LayerBound:
     """Lipschitz constant, image of zero and rounding error of one layer. `rounding` is None where not known.
 
-    `rounding` stands by itself; where an activation inside can be measured, `hidden` has a smaller one.
+    `rounding` holds for all inputs; `step` finds a smaller error for those at hand: see `measured_rounding`.
     """
 
     lipschitz: float
     offset: float
     rounding: Rounding | None
-    hidden: Hidden | None = None
+    step: Step | None = None
 
 
 def _no_error(_: Arithmetic) -> RoundingError:
@@ -128,7 +125,19 @@ def compose(*layers: LayerBound) -> LayerBound:
             size = RoundingError(layer.lipschitz * size.slope, layer.lipschitz * size.constant + layer.offset)
         return RoundingError(error.slope * SAFETY, error.constant * SAFETY)
 
-    return LayerBound(lipschitz * SAFETY, offset * SAFETY, rounding if len(known) == len(layers) else None)
+    steps = [layer.step for layer in layers if layer.step is not None]
+
+    def step(now: Progress, arithmetic: Arithmetic) -> Progress:
+        for each in steps:
+            now = each(now, arithmetic)
+        return now
+
+    return LayerBound(
+        lipschitz * SAFETY,
+        offset * SAFETY,
+        rounding if len(known) == len(layers) else None,
+        step if len(steps) == len(layers) else None,
+    )
 
 
 def added_to_input(branch: LayerBound, lipschitz: float) -> LayerBound:
@@ -143,34 +152,6 @@ def added_to_input(branch: LayerBound, lipschitz: float) -> LayerBound:
         return RoundingError(slope * SAFETY, constant * SAFETY)
 
     return LayerBound(lipschitz, branch.offset, None if inner is None else rounding)
-
-
-def through_hidden(
-    there: LayerBound, back: LayerBound, run: Callable[[Tensor], Tensor], *, bias_roundings: int = 0, adds_input: bool
-) -> Hidden:
-    """back(h(x)), or x - back(h(x)), with h = relu(there(x)) measured.
-
-    The error of h is at most that of `there`, and `bias_roundings` more of its bias (an underflow of which is less than
-    what `linear_bound` has to spare); it arrives at the output times ||back||. The second product rounds relative to
-    ||h||, and so does the last sum.
-    """
-
-    def inner(arithmetic: Arithmetic) -> RoundingError:
-        assert there.rounding is not None
-        made = there.rounding(arithmetic)
-        extra = 2 * bias_roundings * arithmetic.unit_roundoff * there.offset
-        return RoundingError(made.slope * SAFETY, (made.constant + extra) * SAFETY)
-
-    def rounding(arithmetic: Arithmetic) -> RoundingError:
-        assert back.rounding is not None
-        first, second = inner(arithmetic), back.rounding(arithmetic)
-        unit = arithmetic.unit_roundoff if adds_input else 0.0
-        slope = (1 + unit) * back.lipschitz * first.slope + unit
-        constant = (1 + unit) * (back.lipschitz * first.constant + second.constant)
-        hidden = (1 + unit) * second.slope + unit * back.lipschitz
-        return RoundingError(slope * SAFETY, constant * SAFETY, hidden * SAFETY)
-
-    return Hidden(run, replace(there, rounding=inner), rounding)
 
 
 def repeated(layer: LayerBound, count: int) -> LayerBound:

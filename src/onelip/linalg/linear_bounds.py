@@ -8,6 +8,8 @@ an isometry up to rounding only, and that rounding is part of the layer.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -23,6 +25,7 @@ from onelip.linalg.proven_convolution import (
     convolution_norm_bound,
     output_size,
 )
+from onelip.linalg.spectral_steps import spectral_steps
 
 
 def bias_norm(bias: Tensor | None, repetitions: int) -> float:
@@ -54,11 +57,34 @@ def convolution_bound(convolution: Convolution, size: Size, bias: Tensor | None)
     )
 
 
-def spectral_bound(matrices: Tensor, dft: RealDFT, bias: Tensor | None = None, images: int = 1) -> LayerBound:
-    """DFT, one product per frequency, inverse DFT and bias, on `images` tori per input.
+class SpectralParts(NamedTuple):
+    """Bounds of the steps of a layer in the frequency domain: DFT, product, inverse DFT."""
 
-    `matrices` is in the layout of the product, of which the first channels may be cut out. The bias b is added at the
-    frequency 0, multiplied by the rounded sqrt(h w): two more roundings than adding it to the image.
+    there: list[LayerBound]
+    product: LayerBound
+    back: list[LayerBound]
+
+
+def spectral_bound(matrices: Tensor, dft: RealDFT, bias: Tensor | None = None, images: int = 1) -> LayerBound:
+    """DFT, one product per frequency, inverse DFT and bias, on `images` tori per input."""
+    parts = _spectral_parts(matrices, dft, bias, images)
+    if images > 1:
+        return compose(*parts.there, parts.product, *parts.back)
+    return compose(*spectral_steps(*parts, matrices, dft, bias))
+
+
+def spectral_pair(matrices: Tensor, dft: RealDFT, bias: Tensor | None) -> tuple[LayerBound, LayerBound]:
+    """The bound of a square layer with its bias, and one of its transpose without."""
+    parts = _spectral_parts(matrices, dft, bias, 1)
+    there = compose(*spectral_steps(*parts, matrices, dft, bias))
+    return there, replace(compose(*spectral_steps(*parts, matrices, dft, adjoint=True)), offset=0.0)
+
+
+def _spectral_parts(matrices: Tensor, dft: RealDFT, bias: Tensor | None, images: int) -> SpectralParts:
+    """`matrices` is in the layout of the product, of which the first channels may be cut out.
+
+    The bias b is added at the frequency 0, multiplied by the rounded sqrt(h w): two more roundings than adding it to
+    the image.
     """
     transforms = transforms_of(dft)
     numbers = math.prod(len(matrix) for matrix in transforms) * images
@@ -71,9 +97,9 @@ def spectral_bound(matrices: Tensor, dft: RealDFT, bias: Tensor | None = None, i
         outputs=outputs,
         bias_norm=bias_norm(bias, math.prod(torus_of(dft)) * images) * SAFETY,
     )
-    there = (_transform_bound(matrix, inputs) for matrix in transforms)
-    back = (_transform_bound(matrix.mT, outputs) for matrix in reversed(transforms))
-    return compose(*there, product, *back)
+    there = [_transform_bound(matrix, inputs) for matrix in transforms]
+    back = [_transform_bound(matrix.mT, outputs) for matrix in reversed(transforms)]
+    return SpectralParts(there, product, back)
 
 
 def _transform_bound(matrix: Tensor, outputs: int) -> LayerBound:

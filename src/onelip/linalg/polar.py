@@ -126,15 +126,6 @@ def _solve_in_eigenbasis(values: Tensor, vectors: Tensor, largest: Tensor, right
     return vectors @ (rotated * _safe_reciprocal(sums, largest.unsqueeze(-1))) @ vectors.mH
 
 
-def solve_lyapunov(hermitian: Tensor, right: Tensor) -> Tensor:
-    """Y with H Y + Y H = R, for H Hermitian positive semi-definite.
-
-    In the eigenbasis of H, Y_ij = R_ij / (lambda_i + lambda_j); where that sum is rounding noise, Y_ij goes to 0, so a
-    singular H gives a finite solution.
-    """
-    return _solve_in_eigenbasis(*_spectrum(hermitian), right)
-
-
 _WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 _SMALLEST_SINGULAR_VALUE = 1e-6
 """Relative to the largest one, values far below this are noise and stay small."""

@@ -42,6 +42,7 @@ class FastNet(NamedNetwork):
     """
 
     widths: ClassVar[Mapping[str, int]] = {"XS": 32, "S": 64, "M": 96, "L": 128}
+    usual_size: ClassVar[str] = "S"
     method: ClassVar[str] = "stiefel"
 
     def __init__(

@@ -27,6 +27,9 @@ class NamedNetwork(nn.Sequential):
     widths: ClassVar[Mapping[str, int]]
     """Width by size, XS to L."""
 
+    usual_size: ClassVar[str] = "XS"
+    """The size that is trained where none is given."""
+
     method: ClassVar[str]
     """The method it is made for."""
 

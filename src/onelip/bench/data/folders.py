@@ -181,4 +181,5 @@ def _decoded(file: _ImageFile, grey: bool) -> NDArray[np.uint8]:
 
 
 def _pixels(size: tuple[int, int]) -> str:
-    return f"{size[0]} x {size[1]}"
+    """Height and width, of what Pillow gives as width and height."""
+    return f"{size[1]} x {size[0]}"

@@ -45,7 +45,7 @@ class NetworkSpec:
     method: str = ""
     """Key of the method, see `onelip methods`; not for a --model of your own."""
     size: str | None = None
-    """XS, S, M or L; by default XS."""
+    """XS, S, M or L; by default XS, for fastnet S."""
     width: int | None = None
     """Channels after the first layer, instead of --size."""
     dataset: DatasetOption = "cifar10"
@@ -83,7 +83,8 @@ class NetworkSpec:
         if self.size is not None and self.width is not None:
             raise InvalidInputError(f"give either a size or a width, not both (size={self.size}, width={self.width})")
         if self.width is None:
-            size = "XS" if self.size is None else str(self.size).upper()
+            usual = NETWORKS[self.model].usual_size if self.model in NETWORKS else "XS"
+            size = usual if self.size is None else str(self.size).upper()
             if size not in SIZES:
                 raise InvalidInputError(f"there is no size {self.size!r}, use one of {', '.join(SIZES)}")
             object.__setattr__(self, "size", size)
@@ -95,7 +96,7 @@ class NetworkSpec:
 
     @property
     def factory_arguments(self) -> dict[str, Any]:
-        """What a user's function is called with."""
+        """What a user's function is called with, if it takes it."""
         return {"num_classes": self.data.num_classes, "input_shape": list(self.data.shape)}
 
     @property
@@ -110,6 +111,13 @@ class NetworkSpec:
             "input_shape": self.data.shape,
             **padding,
         }
+
+    @property
+    def short_name(self) -> str:
+        """The method; of another network than the paper's its name too: `fastnet`, `fastnet bcop`."""
+        if self.model not in NETWORKS:
+            return self.method
+        return self.model if self.method == NETWORKS[self.model].method else f"{self.model} {self.method}"
 
     @property
     def size_name(self) -> str:
@@ -311,7 +319,7 @@ class RunSpec:
     @property
     def budget_name(self) -> str:
         """30m, or 4 epochs."""
-        return self.budget if self.budget is not None else f"{self.epochs} epochs"
+        return self.budget if self.budget is not None else f"{self.epochs} epoch{'s' * (self.epochs != 1)}"
 
 
 @dataclass(frozen=True)

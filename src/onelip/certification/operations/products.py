@@ -17,10 +17,11 @@ from onelip.certification.proof_costs import announce
 from onelip.certification.traced import Traced
 from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.linear_bounds import bias_norm, matrix_bound
+from onelip.linalg.measured_rounding import Product, measured
 from onelip.linalg.proof_cost import convolution_proof_cost, norm_proof_cost
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
-from onelip.linalg.proven_volumes import volume_norm_bounds
+from onelip.linalg.proven_volumes import as_images, volume_norm_bounds
 
 _WEIGHTS = "its weights depend on the input, and a product of two such values has no Lipschitz constant"
 _BIAS = "its bias depends on the input; add it in a step of its own"
@@ -37,7 +38,7 @@ def _matrix(call: Call, x: Traced, weight: Any, bias: Any) -> Traced:
 
     def prove() -> LayerBound:
         announce(call.place, norm_proof_cost(matrix.shape))
-        return matrix_bound(matrix, shift, rows)
+        return measured(matrix_bound(matrix, shift, rows), Product(F.linear, matrix, shift))
 
     bound = call.proven(("matrix", rows), numbers, prove)
     facts = ()
@@ -108,8 +109,11 @@ def conv(
         sides = tuple((side, side) for side in per_axis(padding, axes))
     function = getattr(F, f"conv{axes}d")
 
+    def apply(t: Tensor, taps: Tensor, constant: Tensor | None) -> Tensor:
+        return function(t, taps, constant, stride, padding, dilation, groups)
+
     def run(t: Tensor) -> Tensor:
-        return function(t, kernel, shift, stride, padding, dilation, groups)
+        return apply(t, kernel, shift)
 
     value, source, size, mode = run(x.value), x, tuple(x.shape[2:]), "zeros"
     padded = padded_image(x.node) if axes == 2 and not any(map(any, sides)) else None
@@ -120,7 +124,8 @@ def conv(
     def prove() -> LayerBound:
         norms = conv_norms(call, kernel, size, steps, spread, sides, groups, mode)
         constant = bias_norm(shift, math.prod(value.shape[2:]))
-        return linear_bound(*norms, terms=kernel[0].numel(), outputs=entries(value), bias_norm=constant)
+        bound = linear_bound(*norms, terms=kernel[0].numel(), outputs=entries(value), bias_norm=constant)
+        return measured(bound, Product(apply, kernel, shift))
 
     numbers = [kernel] if shift is None else [kernel, shift]
     bound = call.proven((mode, size, steps, spread, sides, groups), numbers, prove)
@@ -142,6 +147,7 @@ def conv_norms(
 ) -> tuple[float, float]:
     """Proven norms of a convolution along one, two or three axes, and of its magnitudes."""
     if len(size) == 3:
+        announce(call.place, convolution_proof_cost(*as_images(kernel, size, stride, dilation, padding, groups)))
         return volume_norm_bounds(kernel, size, stride, dilation, padding, groups)
     if len(size) == 1:
         kernel, size = kernel[:, :, None], (1, *size)
