@@ -22,7 +22,7 @@ from onelip.atomic_files import WriteError, remove_temporaries, write_atomically
 from onelip.bench.file_lock import LOCK_FILE, RunLock, is_locked, refuse_link
 from onelip.bench.runs.canonical import canonical_json, looks_like_run_name
 from onelip.bench.runs.record import RECORD_FILE, RunRecord, RunStatus, new_record, read_record
-from onelip.bench.runs.resume_file import CHECKPOINT_FILE, save_checkpoint
+from onelip.bench.runs.resume_file import CHECKPOINT_FILE, Checkpoint, load_checkpoint, save_checkpoint
 from onelip.errors import InvalidInputError, one_line
 
 
@@ -48,6 +48,10 @@ class Run:
     def save_checkpoint(self, tensors: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         """See `onelip.bench.runs.save_checkpoint`."""
         save_checkpoint(self.folder, tensors, meta)
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """See `onelip.bench.runs.load_checkpoint`."""
+        return load_checkpoint(self.folder)
 
     def close(self) -> None:
         """Let other processes write this run."""
