@@ -113,11 +113,9 @@ class ConvNet(NamedNetwork):
             input_width=input_width,
         )
         # Stem and head have no equal that they could be transformed with.
-        sizes = {
-            f"block{block}.conv{layer}": (config.padded_size >> (block - 1),) * 2
-            for block in range(1, config.num_blocks + 1)
-            for layer in range(1, _CONVS_PER_BLOCK + 1)
-        }
+        sides = {block: config.padded_size >> (block - 1) for block in range(1, config.num_blocks + 1)}
+        layers = range(1, _CONVS_PER_BLOCK + 1)
+        sizes = {f"block{block}.conv{layer}": (side, side) for block, side in sides.items() for layer in layers}
         modules = _modules_of(config, {"device": device, "dtype": dtype})
         super().__init__(modules, sizes, asdict(config), config.input_shape)
         self.config = config

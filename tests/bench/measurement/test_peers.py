@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from onelip.bench.cli import run
+from onelip.bench.cli import measure_options, run
 from onelip.bench.measurement import PREDICTED, Measurement, Rounds, measure, measurements, peers
 from onelip.bench.measurement.networks import build_network, for_inference
 from onelip.bench.measurement.peers import PEERS, PeerLayers, peer_versions
@@ -78,7 +78,7 @@ def test_a_peer_takes_the_place_of_a_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(peers, "peer_versions", dict)
-    monkeypatch.setattr("onelip.bench.cli.measure_options.peer_versions", dict)
+    monkeypatch.setattr(measure_options, "peer_versions", dict)
     common = ["--methods", "torch:plain", "--width", "4", "--batch-size", "2", "--runs-dir", str(tmp_path)]
     figure = tmp_path / "costs.svg"
     assert run(["measure", "time", "--device", "cpu", "--rounds", "1", "--figure", str(figure), *common]) == 0

@@ -17,7 +17,6 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from onelip.bench.data.dataset import DataError, Progress, silent
 
@@ -103,19 +102,14 @@ def _transfer(remote: RemoteFile, part: Path, progress: Progress, timeout: float
         done = have if continues else 0  # a server without ranges sends everything again
         end = remote.size if response.length is None else done + response.length
         with part.open("ab" if continues else "wb") as stream:
-            done = _copy(response, stream, done, remote, progress)
+            while chunk := response.read(CHUNK):
+                stream.write(chunk)
+                done += len(chunk)
+                progress(f"downloading {remote.name}", done, remote.size)
+                if done > remote.size:  # a server that never stops must not fill the disk
+                    break
             os.fsync(stream.fileno())
     return done >= end
-
-
-def _copy(response: IO[bytes], stream: IO[bytes], done: int, remote: RemoteFile, progress: Progress) -> int:
-    while chunk := response.read(CHUNK):
-        stream.write(chunk)
-        done += len(chunk)
-        progress(f"downloading {remote.name}", done, remote.size)
-        if done > remote.size:  # a server that never stops must not fill the disk
-            break
-    return done
 
 
 def _is_right(file: Path, remote: RemoteFile) -> bool:

@@ -34,11 +34,6 @@ class MacCounter(FlopCounterMode):
         """Real multiply-accumulates so far."""
         return self.get_total_flops() // FLOPS_PER_MAC
 
-    def by_operator(self) -> dict[str, int]:
-        """The same, for each operator."""
-        counts = self.get_flop_counts().get("Global", {})
-        return {operator.__name__: flops // FLOPS_PER_MAC for operator, flops in counts.items()}
-
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
         if func_packet not in self.flop_registry and needs_formula(func_packet):
             raise UncountedOperatorError(f"there is no formula for the operations of {func_packet}")

@@ -75,7 +75,8 @@ class Measurement:
             "network": self.network.as_dict(),
             "batch_size": self.batch_size,
             "device": self.device,
-            "hardware": hardware(self.device),
+            # what times and memory depend on; predictions do not
+            "hardware": None if self.device == PREDICTED else device_name(self.device),
             "fingerprint": fingerprint(self.quantity, self.network.method, self.network.model),
         }
         if self.rounds is not None:
@@ -123,13 +124,6 @@ def fingerprint(quantity: Quantity, method: str, model: str = "convnet") -> str:
     return hashlib.sha256(f"{source_hash(modules)} {sorted(versions.items())}".encode()).hexdigest()[:12]
 
 
-def hardware(device: str) -> str | None:
-    """What times and memory depend on; None for predictions."""
-    if device == PREDICTED:
-        return None
-    return device_name(device)
-
-
 def run_measurement(
     measurement: Measurement, runs_dir: Path, *, again: bool = False, job: str | None = None
 ) -> Outcome:
@@ -139,7 +133,7 @@ def run_measurement(
     """
     config = measurement.config()
     with start_run(runs_dir, "measure", config, job=job, device=config["hardware"]) as run:
-        if run.record.status is RunStatus.FINISHED and not again and not _may_fit_now(measurement, run.record.metrics):
+        if run.record.status is RunStatus.FINISHED and not again and _still_holds(measurement, run.record.metrics):
             return Outcome(measurement, run.record.metrics, None, False, run.folder)
         start = time.monotonic()
         try:
@@ -170,11 +164,11 @@ def _generation(own: RunRecord, runs_dir: Path) -> int:
     return max(found) + 1
 
 
-def _may_fit_now(measurement: Measurement, metrics: dict[str, Any]) -> bool:
-    """Whether a network that was too large may be tried again, because more memory is free."""
+def _still_holds(measurement: Measurement, metrics: dict[str, Any]) -> bool:
+    """A network that was too large is tried again if more memory is free."""
     if metrics.get("fits"):
-        return False
-    return fits(metrics["needed_bytes"], available_memory(torch.device(measurement.device)))
+        return True
+    return not fits(metrics["needed_bytes"], available_memory(torch.device(measurement.device)))
 
 
 def measure(measurement: Measurement) -> dict[str, Any]:

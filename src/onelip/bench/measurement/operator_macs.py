@@ -62,14 +62,6 @@ def _substitution(matrix: Tensor, right: Tensor, *_: Any) -> float:
     return _real_products(matrix, right) * numbers * matrix.shape[-1]
 
 
-def _solve(matrix: Tensor, right: Tensor, *_: Any) -> float:
-    return _lu(matrix) + _substitution(matrix, right)
-
-
-def _solve_triangular(matrix: Tensor, right: Tensor, *_: Any) -> float:
-    return _substitution(matrix, right) / 2
-
-
 def _of_arguments(macs: Callable[..., float], *positions: int) -> Callable[..., float]:
     """The formula with these of an operator's arguments: the tensor that a product is added to costs nothing."""
     return lambda *arguments: macs(*(arguments[position] for position in positions))
@@ -83,15 +75,6 @@ def _cubic(share: float) -> Callable[..., float]:
         return _real_products(matrix, matrix) * count * share * rows**3
 
     return macs
-
-
-def _eigh(matrix: Tensor, _triangle: str = "L", compute_v: bool = True) -> float:
-    return _cubic(4.5 if compute_v else 2 / 3)(matrix)
-
-
-def _qr(matrix: Tensor, *_: Any) -> float:
-    """Householder reflections and the product that forms Q."""
-    return 4 * _lu(matrix)
 
 
 def _svd(matrix: Tensor, _full: bool = False, compute_uv: bool = True, *_: Any) -> float:
@@ -109,10 +92,6 @@ def _fft(signal: Tensor, dims: list[int], *_: Any, length: int | None = None) ->
         points, numbers = points // signal.shape[dims[-1]] * length, numbers // signal.shape[dims[-1]] * length
     share = 2 if signal.is_complex() and length is None else 1
     return share * numbers * math.log2(max(points, 1))
-
-
-def _fft_to_real(signal: Tensor, dims: list[int], _normalisation: int, last_size: int) -> float:
-    return _fft(signal, dims, length=int(last_size))
 
 
 def _formula(macs: Callable[..., float]) -> Formula:
@@ -144,19 +123,19 @@ FORMULAS: dict[Any, Formula] = {
         aten.addmv_: _of_arguments(_matrix_vector, 1, 2),
         aten.dot: _dot,
         aten.vdot: _dot,
-        aten._linalg_solve_ex: _solve,
+        aten._linalg_solve_ex: lambda matrix, right, *_: _lu(matrix) + _substitution(matrix, right),
         aten.linalg_lu_factor_ex: _lu,
         aten.linalg_lu_solve: _of_arguments(_substitution, 0, 2),
         aten.linalg_inv_ex: _cubic(1.0),
         aten.linalg_cholesky_ex: _cubic(1 / 6),
         aten.cholesky_solve: _of_arguments(_substitution, 1, 0),
-        aten.linalg_solve_triangular: _solve_triangular,
-        aten._linalg_eigh: _eigh,
-        aten.linalg_qr: _qr,
+        aten.linalg_solve_triangular: lambda matrix, right, *_: _substitution(matrix, right) / 2,
+        aten._linalg_eigh: lambda matrix, _="L", vectors=True: _cubic(4.5 if vectors else 2 / 3)(matrix),
+        aten.linalg_qr: lambda matrix, *_: 4 * _lu(matrix),  # reflections, and the product that forms Q
         aten._linalg_svd: _svd,
         aten._fft_r2c: _fft,
         aten._fft_c2c: _fft,
-        aten._fft_c2r: _fft_to_real,
+        aten._fft_c2r: lambda signal, dims, _, last_size: _fft(signal, dims, length=int(last_size)),
     }.items()
 }
 

@@ -101,13 +101,11 @@ class PublishedModel(PublishedRow):
 _Row = TypeVar("_Row", bound=PublishedRow)
 
 
-@functools.cache
 def published_results() -> tuple[PublishedResult, ...]:
     """All trained models of the paper: three data sets, four sizes, 2, 10 and 24 hours."""
     return _read("results.csv", PublishedResult)
 
 
-@functools.cache
 def published_curves() -> tuple[PublishedEpoch, ...]:
     """About fifty epochs, most of them early ones, of 21 runs: seven methods at XS, S and M."""
     return _read("curves.csv", PublishedEpoch)
@@ -145,19 +143,16 @@ def published_rates(dataset: str, kernel_size: int, method: str, size: str | Non
     return None
 
 
-@functools.cache
 def published_epochs() -> tuple[PublishedEpochs, ...]:
     """The paper's table of epochs within a two-hour budget."""
     return _read("epochs_in_2h.csv", PublishedEpochs)
 
 
-@functools.cache
 def published_state_of_the_art() -> tuple[PublishedModel, ...]:
     """CIFAR-10 results of the methods' own papers, as listed in the paper's appendix."""
     return _read("sota_cifar10.csv", PublishedModel)
 
 
-@functools.cache
 def published_later() -> tuple[PublishedModel, ...]:
     """CIFAR-10 results after the paper, as their public repositories state them."""
     return _read("later_cifar10.csv", PublishedModel)
@@ -177,6 +172,7 @@ _CONVERTERS: dict[str, Callable[[str], Any]] = {
 }
 
 
+@functools.cache
 def _read(name: str, row_type: type[_Row]) -> tuple[_Row, ...]:
     # Annotations are strings (`from __future__ import annotations`), which is what names the converters.
     converters = {field.name: _CONVERTERS[str(field.type)] for field in dataclasses.fields(row_type)}

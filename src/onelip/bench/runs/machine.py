@@ -44,7 +44,8 @@ def _fixed_facts() -> dict[str, Any]:
         "engine": os.environ.get(ENGINE_VARIABLE),
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
-        "usable_cores": _usable_cores(),
+        # in a container or batch job fewer than the machine has
+        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": memory_bytes(),
         "gpus": _gpus(),
         "os": platform.platform(),
@@ -109,11 +110,6 @@ def _cpu_model() -> str:
     except OSError:  # not Linux
         pass
     return platform.processor() or platform.machine()
-
-
-def _usable_cores() -> int | None:
-    """Cores this process may run on, which in a container or batch job are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _gpus() -> list[dict[str, Any]]:

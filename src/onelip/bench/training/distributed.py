@@ -19,16 +19,11 @@ from onelip.bench.runs.devices import usable_device
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that train together; a single process is rank 0 of 1."""
+    """This process among those that train together; a single process is rank 0 of 1. Rank 0 writes and prints."""
 
     rank: int
     world_size: int
     device: torch.device
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this process writes records and reports progress."""
-        return self.rank == 0
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model with averaged gradients; it starts with the weights of rank 0."""

@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 from torch import nn
 
-from onelip.bench.data import DataSplit, evaluation_batches, load, make_splits
+from onelip.bench.data import DataSplit, evaluation_batches
 from onelip.bench.runs import RunRecord, RunSpec, RunStatus, read_dataclass, read_record, start_run
 from onelip.bench.runs.devices import usable_device
 from onelip.bench.training.loop import KIND, trained_network
+from onelip.bench.training.trainer import load_splits
 from onelip.certification import certified_accuracy
 from onelip.errors import InvalidInputError
 from onelip.protocol import RADII, RADIUS_NUMERATORS
@@ -39,12 +40,14 @@ def evaluate_run(
     that builds a user's own model, if the run has one and it may be imported.
     """
     record = read_record(folder)
-    spec = read_spec(record, folder)
+    if record.kind != KIND:
+        raise InvalidInputError(f"{folder}: is a run of the kind {record.kind!r}, not a training run")
+    spec = read_dataclass(RunSpec, record.config, f"{folder}: config")
     if record.status is not RunStatus.FINISHED:
         raise InvalidInputError(f"{folder}: the run is {record.status.value}; only a finished run can be evaluated")
     where = usable_device(device)
     model = trained_network(folder, record, allow).to(where).eval()
-    splits = make_splits(load(spec.network.dataset, where), spec.validation_fraction, spec.validation_seed)
+    splits = load_splits(spec, where)
     chosen = splits.test if split == "test" else splits.validation
     if not len(chosen):
         raise InvalidInputError(f"{folder}: the {split} split has no images")
@@ -52,13 +55,6 @@ def evaluate_run(
     metrics = proven_metrics(model, chosen, prefix, progress)
     with start_run(folder.parent, KIND, record.config) as run:
         return run.update(metrics=run.record.metrics | metrics)
-
-
-def read_spec(record: RunRecord, folder: Path) -> RunSpec:
-    """What a recorded training run was."""
-    if record.kind != KIND:
-        raise InvalidInputError(f"{folder}: is a run of the kind {record.kind!r}, not a training run")
-    return read_dataclass(RunSpec, record.config, f"{folder}: config")
 
 
 def proven_metrics(model: nn.Module, split: DataSplit, prefix: str, progress: bool | None) -> dict[str, Any]:

@@ -46,7 +46,11 @@ class Journal:
         kept = [entry for entry in read_log(folder) if entry["step"] <= step]
         text = "".join(dump_json(entry, indent=None) + "\n" for entry in kept)
         write_atomically(self.path, text.encode())
-        self._tensorboard = _tensorboard_writer(folder, step)
+        self._tensorboard = None
+        if importlib.util.find_spec("tensorboard") is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._tensorboard = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Add one entry."""
@@ -60,11 +64,3 @@ class Journal:
         """Write out what TensorBoard still holds."""
         if self._tensorboard is not None:
             self._tensorboard.close()
-
-
-def _tensorboard_writer(folder: Path, step: int) -> Any:
-    if importlib.util.find_spec("tensorboard") is None:
-        return None
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from onelip.bench.data import Splits, load, make_splits
+from onelip.bench.data import Splits
 from onelip.bench.runs import Run, RunRecord, RunSpec, RunStatus, load_checkpoint, read_record, run_name, start_run
 from onelip.bench.runs.durations import TrainingClock
 from onelip.bench.runs.machine import device_name
@@ -26,7 +26,7 @@ from onelip.bench.training.journal import Journal
 from onelip.bench.training.optimisers import find_optimiser
 from onelip.bench.training.plans import EpochPlan, Plan, StepPlan, TimePlan
 from onelip.bench.training.progress_bar import ProgressDisplay
-from onelip.bench.training.trainer import DivergedError, StopTraining, Trainer
+from onelip.bench.training.trainer import DivergedError, StopTraining, Trainer, load_splits
 from onelip.checkpoints import load_model, save_model
 from onelip.errors import InvalidInputError, one_line
 from onelip.factories import find_factory, taken_arguments
@@ -34,15 +34,6 @@ from onelip.factories import find_factory, taken_arguments
 MODEL_FILE = "model.safetensors"
 KIND = "train"
 _STEPS_PER_CHECK_ON_GPU = 20  # looking at the loss makes a GPU wait
-
-
-def _ignore(fraction: float, metrics: Mapping[str, float]) -> None:
-    """The callback that does nothing."""
-
-
-def _never() -> bool:
-    """The callback that lets a run go on."""
-    return False
 
 
 @dataclass(frozen=True)
@@ -65,9 +56,9 @@ class TrainOptions:
     checkpoint_seconds: float = 60.0
     progress: bool = False
     job: str | None = None
-    on_validation: Callable[[float, Mapping[str, float]], None] = field(default=_ignore)
+    on_validation: Callable[[float, Mapping[str, float]], None] = lambda fraction, metrics: None
     on_finished: Callable[[Run, nn.Module, Splits], None] | None = None
-    stop_requested: Callable[[], bool] = field(default=_never)
+    stop_requested: Callable[[], bool] = lambda: False
 
 
 def train(config: RunSpec, runs_dir: Path, options: TrainOptions | None = None) -> RunRecord:
@@ -78,7 +69,11 @@ def train(config: RunSpec, runs_dir: Path, options: TrainOptions | None = None) 
     """
     options = options or TrainOptions()
     find_optimiser(config.settings.optimizer)  # refuses an unknown one before there is a folder
-    with joined_ranks(options.device) as ranks, _run_of_first(config, runs_dir, ranks, options.job) as run:
+    with contextlib.ExitStack() as stack:
+        ranks, run = stack.enter_context(joined_ranks(options.device)), None
+        if ranks.rank == 0:
+            device = device_name(str(ranks.device), ranks.world_size)
+            run = stack.enter_context(start_run(runs_dir, KIND, config, job=options.job, device=device))
         folder = runs_dir / run_name(KIND, config)
         trained: Trainer | None = None
         if ranks.from_first(float(run is not None and run.record.status is RunStatus.RUNNING)):
@@ -86,27 +81,12 @@ def train(config: RunSpec, runs_dir: Path, options: TrainOptions | None = None) 
             training.run_to_end()
             trained = training.trainer
         if run is not None and options.on_finished is not None and run.record.status is RunStatus.FINISHED:
-            options.on_finished(run, *_network_and_data(config, run, ranks, trained))
+            if trained is not None:
+                options.on_finished(run, trained.result.eval(), trained.splits)
+            else:  # an earlier session has ended the training
+                model = trained_network(folder, run.record, allow=(config.network.model,)).to(ranks.device).eval()
+                options.on_finished(run, model, load_splits(config, ranks.device))
         return read_record(folder) if run is None else run.record
-
-
-def _network_and_data(config: RunSpec, run: Run, ranks: Ranks, trained: Trainer | None) -> tuple[nn.Module, Splits]:
-    """Those of the session that has just ended, or of an earlier one."""
-    if trained is not None:
-        return trained.result.eval(), trained.splits
-    data = load(config.network.dataset, ranks.device)
-    model = trained_network(run.folder, run.record, allow=(config.network.model,)).to(ranks.device).eval()
-    return model, make_splits(data, config.validation_fraction, config.validation_seed)
-
-
-@contextlib.contextmanager
-def _run_of_first(config: RunSpec, runs_dir: Path, ranks: Ranks, job: str | None) -> Iterator[Run | None]:
-    if not ranks.is_first:
-        yield None
-        return
-    device = device_name(str(ranks.device), ranks.world_size)
-    with start_run(runs_dir, KIND, config, job=job, device=device) as run:
-        yield run
 
 
 class LeftEarly(BaseException):
@@ -128,12 +108,19 @@ class _Training:
         meta: dict[str, Any] = {} if checkpoint is None else checkpoint.meta
         self.clock = TrainingClock(
             meta.get("train_seconds", 0.0),
-            synchronise=_synchroniser(ranks.device),
+            synchronise=lambda: torch.cuda.synchronize(ranks.device) if ranks.device.type == "cuda" else None,
             agree=ranks.from_first,
             **({"now": time.process_time} if config.clock == "cores" else {}),
         )
         self.cores = TrainingClock(meta.get("core_seconds", 0.0), now=time.process_time)
-        self.plan = self._new_plan()
+        self.plan: Plan
+        epochs, steps = config.epochs or 0, len(self.trainer.stream)
+        if config.budget_seconds is not None:
+            self.plan = TimePlan(config.budget_seconds, self.clock)
+        elif config.schedule_epochs is not None:
+            self.plan = EpochPlan(epochs, steps, config.schedule_epochs)
+        else:
+            self.plan = StepPlan(epochs * steps)
         # Where the last entry of the log was made: step, and training time for the throughput since.
         self.validated: tuple[int, float] = tuple(meta.get("validated", (0, 0.0)))
         if checkpoint is not None:
@@ -145,15 +132,6 @@ class _Training:
                 raise InvalidInputError(f"{path}: not of this run ({one_line(error):.200}); delete it") from error
         self.journal = None if run is None else Journal(run.folder, self.validated[0])
         self.progress = ProgressDisplay(config.network.label, enabled=options.progress and run is not None)
-
-    def _new_plan(self) -> Plan:
-        seconds = self.config.budget_seconds
-        if seconds is not None:
-            return TimePlan(seconds, self.clock)
-        epochs, steps = self.config.epochs or 0, len(self.trainer.stream)
-        if self.config.schedule_epochs is not None:
-            return EpochPlan(epochs, steps, self.config.schedule_epochs)
-        return StepPlan(epochs * steps)
 
     def run_to_end(self) -> None:
         """Train until the plan is done, and set the final status of the record."""
@@ -254,12 +232,6 @@ class _Training:
     def _update(self, **changes: Any) -> None:
         assert self.run is not None
         self.run.update(seconds=self.earlier_seconds + time.monotonic() - self.started, **changes)
-
-
-def _synchroniser(device: torch.device) -> Callable[[], None]:
-    if device.type == "cuda":
-        return lambda: torch.cuda.synchronize(device)
-    return lambda: None
 
 
 def trained_network(folder: Path, record: RunRecord, allow: Sequence[str] = ()) -> nn.Module:

@@ -35,6 +35,11 @@ class DivergedError(Exception):
     """The loss or a weight is not a finite number any more."""
 
 
+def load_splits(config: RunSpec, device: torch.device | str) -> Splits:
+    """The data of a run."""
+    return make_splits(load(config.network.dataset, device), config.validation_fraction, config.validation_seed)
+
+
 class Trainer:
     """Network, optimiser, average and stream of batches of one run in this process."""
 
@@ -42,9 +47,7 @@ class Trainer:
         self.config, self.ranks = config, ranks
         if config.settings.precision == "bfloat16":
             check_bfloat16(ranks.device)
-        self.splits: Splits = make_splits(
-            load(config.network.dataset, ranks.device), config.validation_fraction, config.validation_seed
-        )
+        self.splits = load_splits(config, ranks.device)
         self.stream = BatchStream(
             self.splits.train,
             config.settings.batch_size,
