@@ -17,6 +17,16 @@ def sequential(num_classes: int, input_shape: Sequence[int]) -> nn.Module:
     return nn.Sequential(AOLConv2d(channels, 8, 3, stride=2), MaxMin(), nn.Flatten(), AOLLinear(features, num_classes))
 
 
+def of_classes(num_classes: int = 3) -> nn.Module:
+    """For inputs of 3 x 8 x 8."""
+    return sequential(num_classes, (3, 8, 8))
+
+
+def without_arguments() -> nn.Module:
+    """For the images of `tiny_data`."""
+    return of_classes(4)
+
+
 def plain(num_classes: int, input_shape: Sequence[int]) -> nn.Module:
     """Ordinary layers: a bound exists, but it is large."""
     channels, height, width = input_shape

@@ -22,6 +22,8 @@ from notebooks import PAGES
 from shipped_methods import SHIPPED
 from test_docs import blocks
 
+import onelip
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -95,6 +97,26 @@ def test_axe_finds_no_barrier(built: Path) -> None:
 class SilentHandler(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Nothing is printed."""
+
+
+def test_the_reference_has_every_function_and_class_of_onelip(built: Path) -> None:
+    page = (built / "api" / "onelip" / "index.html").read_text()
+    for name in onelip.__all__:
+        thing = getattr(onelip, name)
+        if callable(thing):
+            assert f'id="{thing.__module__}.{name}"' in page, name
+
+
+def test_code_in_a_numbered_list_is_code_on_the_site_too() -> None:
+    assert make_site.moved("1. Do\n\n       this\n") == "1. Do\n\n        this\n"
+    fenced = "```text\n       as it was printed\n```\n"
+    assert make_site.moved(fenced) == fenced
+
+
+def test_an_address_that_does_not_exist_leads_somewhere(built: Path) -> None:
+    page = (built / "404.html").read_text()
+    for name in ("tutorial", "choosing", "faq"):
+        assert re.search(rf'href="[^"]*{name}/"', page), name
 
 
 def test_formulas_of_docstrings_are_typeset() -> None:

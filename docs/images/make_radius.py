@@ -66,7 +66,7 @@ def draw(model: nn.Module, x: Tensor, change: Tensor, radius: float, path: Path)
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.9), width_ratios=[1, 1, 1, 1.2], layout="constrained")
     magnified = (change / change.abs().max() / 2 + 0.5).permute(1, 2, 0)
     pictures = [
-        ((x + 0.5).permute(1, 2, 0), f"A {CLASSES[answer]}.\nCertified radius {radius:.2f}"),
+        ((x + 0.5).permute(1, 2, 0), f"A {CLASSES[answer]}.\nCertified radius {shown(radius)}"),
         (magnified, f"The smallest change found.\nLength {change.norm():.2f}; contrast raised"),
         ((x + change + 0.5).clamp(0, 1).permute(1, 2, 0), f"With this change,\nthe answer is {CLASSES[other]}"),
     ]
@@ -80,13 +80,18 @@ def draw(model: nn.Module, x: Tensor, change: Tensor, radius: float, path: Path)
     figure.savefig(path, dpi=130)
 
 
+def shown(radius: float) -> str:
+    """Two digits, rounded down: a radius that is rounded up is not proven."""
+    return f"{math.floor(100 * radius) / 100:.2f}"
+
+
 def draw_plane(axis: Axes, model: nn.Module, x: Tensor, change: Tensor, radius: float) -> None:
     """Answers in the plane of the change and a random direction, with the certified ball and the change in it."""
     across = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
     along, length = change / change.norm(), float(change.norm())
     across -= (across * along).sum() * along
     across /= across.norm()
-    side, extent = 161, 2.0 * length
+    side, extent = 161, 2.1 * length
     steps = torch.linspace(-extent, extent, side)
     points = x + steps[None, :, None, None, None] * along + steps[:, None, None, None, None] * across
     with torch.no_grad():
@@ -101,7 +106,9 @@ def draw_plane(axis: Axes, model: nn.Module, x: Tensor, change: Tensor, radius: 
     axis.plot([0, radius * math.cos(0.6)], [0, radius * math.sin(0.6)], color="black", linewidth=1)
     axis.plot([0], [0], "o", color="black", markersize=4)
     axis.plot([length], [0], "X", color="black", markersize=8)
-    axis.annotate(f"certified ball, radius {radius:.2f}", (0, radius), (0, 5), textcoords="offset points", ha="center")
+    axis.annotate(
+        f"certified ball, radius {shown(radius)}", (0, radius), (0, 5), textcoords="offset points", ha="center"
+    )
     axis.annotate(f"{length:.2f}", (length, 0), (0, -15), textcoords="offset points", ha="left")
     for value in found:
         places = (answers == value).nonzero().double()
@@ -109,9 +116,11 @@ def draw_plane(axis: Axes, model: nn.Module, x: Tensor, change: Tensor, radius: 
             low = places[places[:, 0] < 0.12 * side] if bool((places[:, 0] < 0.12 * side).any()) else places
             row, column = (low.mean(0) / (side - 1) * 2 - 1) * extent
             axis.text(float(column), float(row), CLASSES[value], ha="center", va="center", style="italic")
-    axis.set_title("Answers in a plane through the image\nand the change", fontsize=11)
+    axis.set_title("Answers in a plane\nthrough both images", fontsize=11)
     axis.set_xlabel("distance along the change")
-    axis.set_ylabel("in a random direction")
+    axis.set_ylabel("distance in a random direction")
+    axis.spines[:].set_color("0.8")
+    axis.tick_params(color="0.8")
 
 
 def main() -> None:

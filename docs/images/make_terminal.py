@@ -19,6 +19,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SECONDS, REST = 26.0, 8.0
 """How long the animation takes, and how long the last screen stays."""
+COLOURS = {
+    r"^\$": "prompt",
+    r"^\[[ \d]+/\d+\]|\(\d+ s\)$|^ method .*|^ ─+$": "dim",
+    r"certified [\d.]+ %|\d+\.\d+$": "value",
+}
+"""What stands out, as in a terminal: the prompt, what frames the news, the certified accuracies."""
 COLUMNS, ROWS, CELL, ROW, EDGE, BAR = 92, 24, 7.83, 18, 14, 30
 
 
@@ -43,14 +49,16 @@ def terminal(log: str) -> str:
     cover = [(place[index], (index + 1) * ROW) for index in range(min(ROWS, len(lines)))]
     moves = [(0.0, 0), *((place[index], -(index + 1 - ROWS) * ROW) for index in range(ROWS, len(lines)))]
     text = "\n".join(
-        f'<text y="{(index + 1) * ROW - 5}">{escape(line)}</text>' for index, line in enumerate(lines) if line.strip()
+        f'<text y="{(index + 1) * ROW - 5}">{coloured(line)}</text>' for index, line in enumerate(lines) if line.strip()
     )
     title = f"make compare: {minutes} min {seconds} s, shown in {SECONDS:.0f} s"
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img">
 <title>{title}</title>
 <style>
 text {{ font: 13px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #d7dde5; white-space: pre }}
-.bar {{ fill: #a0a9b5 }}
+.bar, .dim {{ fill: #a0a9b5 }}
+.prompt {{ fill: #7ee787 }}
+.value {{ fill: #79c0ff }}
 #lines {{ animation: move {whole:.2f}s step-end infinite }}
 #cover {{ animation: uncover {whole:.2f}s step-end infinite }}
 @keyframes move {{ {_frames(moves)} }}
@@ -71,6 +79,19 @@ text {{ font: 13px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
 </svg>
 </svg>
 """
+
+
+def coloured(line: str) -> str:
+    """One line as SVG."""
+    names = list(COLOURS.values())
+    parts = re.split("|".join(f"({pattern})" for pattern in COLOURS), line)
+    # Behind every plain part stand as many groups as there are colours, of which at most one has matched.
+    whole = ""
+    for index, part in enumerate(parts):
+        place = index % (len(names) + 1)
+        if part:
+            whole += escape(part) if place == 0 else f'<tspan class="{names[place - 1]}">{escape(part)}</tspan>'
+    return whole
 
 
 def _frames(steps: list[tuple[float, int]]) -> str:

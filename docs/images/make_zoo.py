@@ -38,16 +38,17 @@ def main() -> None:
     if rest:
         rows["other"] = rest
     years = sorted({method.year for method in methods})
-    figure, axis = plt.subplots(figsize=(11, 0.74 * len(rows) + 0.9), layout="constrained")
+    figure, axis = plt.subplots(figsize=(11, 0.66 * len(rows) + 0.7), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
     for row, keys in enumerate(rows.values()):
         axis.axhspan(row - 0.5, row + 0.5, color="0.96" if row % 2 else "1.0", zorder=0)
         for year in years:
             here = [method for method in methods if method.key in keys and method.year == year]
             for place, method in enumerate(here):
-                shift = (place - (len(here) - 1) / 2) * 0.34
+                shift = (place - (len(here) - 1) / 2) * 0.42
                 box = {"boxstyle": "round,pad=0.35", "facecolor": COLOURS[method.guarantee], "edgecolor": "none"}
                 text = {"ha": "center", "va": "center", "color": "white", "fontsize": 10, "bbox": box}
-                axis.text(year, row + shift, method.title.replace(" norm", "\nnorm"), **text)
+                axis.text(year, row + shift, method.title.replace(" norm", "\nnorm").replace("jo", "jö"), **text)
     axis.set_yticks(range(len(rows)), [""] * len(rows))
     for row, name in enumerate(rows):
         place = {"transform": axis.get_yaxis_transform(), "ha": "right"}
@@ -60,10 +61,7 @@ def main() -> None:
     axis.spines[:].set_visible(False)
     for guarantee, colour in COLOURS.items():
         axis.scatter([], [], marker="s", s=80, color=colour, label=MEANINGS[guarantee])
-    axis.legend(loc="upper left", ncols=1, frameon=False, fontsize=10)
-    axis.set_title(
-        "1-Lipschitz layers in onelip, by year of publication and by what makes them 1-Lipschitz", fontsize=11
-    )
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=10.5, borderpad=0)
     figure.savefig(Path(__file__).with_name("zoo.png"), dpi=130)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from method_pages import method_index, method_page
 from notebooks import PAGES, write_notebooks
 
+import onelip
 from onelip.bench.report.advice_text import portraits
 from onelip.bench.report.candidates import published_candidates
 from onelip.layers import list_methods
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build"
 SOURCE = BUILD / "site-source"
 REFERENCE = {
-    "onelip": ("Certify, convert, fuse, export, save", ["onelip"]),
+    "onelip": ("Certify, convert, fuse, export, save", []),
     "layers": ("Layers", ["onelip.layers.base", "onelip.layers.shapes", "onelip.layers.activations"]),
     "parts": ("Parts of networks", ["onelip.layers.centering", "onelip.layers.pooling", "onelip.layers.combine"]),
     "models": ("Networks", ["onelip.models.convnet", "onelip.models.fastnet"]),
@@ -43,6 +44,25 @@ NAMES = (
     *("MultiMargin", "Normalise", "Residual", "UnknownLipschitzConstant", "InvalidInputError", "OnelipError"),
 )
 """What `onelip` exports, what one needs first in front; its modules have pages of their own."""
+EXPORTED = "What can I call? These names are in `onelip` itself: `import onelip`, then `onelip.certify(model, x)`."
+
+
+INTERNALS = (
+    *("evaluates_in_float64", "transforms_parameters", "zero_channels_stay_zero", "last_core_size", "choose_form"),
+    *("has_unused_transformation", "vanilla_export", "tensors_to_transform", "core_size", "transform_given"),
+    *("keep_states", "hand_over", "take_back", "deployed", "register_parameter", "train", "transform_layers"),
+    *("stacked_tensors", "ParametrisedLayer", "signal", "has_torch_taps", "holds_for_volumes", "gram_power"),
+    *("orthogonal_by_rank", "keeps_taps", "core_kernel", "core_taps", "weight_shape", "surroundings"),
+    *("read_geometry", "check_stride", "start_weight", "extra_repr"),
+)
+"""What layers have for each other: their files explain it, the reference leaves it out."""
+MOVED_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
+"""Pages of the site that are not in docs/."""
 
 
 def main() -> None:
@@ -61,18 +81,18 @@ def gather() -> None:
     """All pages in build/site-source, with links that fit there."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.copytree(ROOT / "docs", SOURCE, ignore=shutil.ignore_patterns("*.py", "*.json", "*.log", "site"))
-    for name, target in (("README", "index"), ("CONTRIBUTING", "contributing"), ("CHANGELOG", "changelog")):
-        (SOURCE / f"{target}.md").write_text(moved((ROOT / f"{name}.md").read_text()))
+    for name, target in MOVED_PAGES.items():
+        shutil.copy(ROOT / name, SOURCE / target)
     for page in SOURCE.glob("*.md"):
         page.write_text(moved(page.read_text()))
     for name in ("extra.css", "extra.js"):
         shutil.copy(Path(__file__).with_name(name), SOURCE)
+    shutil.copytree(Path(__file__).with_name("overrides"), BUILD / "overrides", dirs_exist_ok=True)
     write_notebooks(SOURCE / "notebooks")
     for name in PAGES:
         page = SOURCE / f"{name}.md"
         title, text = page.read_text().split("\n", 1)
         page.write_text(f"{title}\n\n[This page as a notebook](notebooks/{name}.ipynb)\n{text}")
-    (SOURCE / "security.md").write_text((ROOT / "SECURITY.md").read_text())
     (SOURCE / "methods").mkdir()
     best = dict(portraits([c for c in published_candidates() if c.dataset == "cifar10"]))
     for method in list_methods():
@@ -83,28 +103,37 @@ def gather() -> None:
     (BUILD / "zensical.toml").write_text(re.sub(r"    # one line per method .*\n", entries, frame))
     (SOURCE / "api").mkdir()
     for name, (title, modules) in REFERENCE.items():
-        modules_text = "\n\n".join(f"::: {module}{_members(module)}" for module in modules)
-        (SOURCE / "api" / f"{name}.md").write_text(f"# {title}\n\n{modules_text}\n")
+        entries = [_entry(module) for module in modules] or [EXPORTED, *map(_name_entry, NAMES)]
+        (SOURCE / "api" / f"{name}.md").write_text("\n\n".join([f"# {title}", *entries]) + "\n")
 
 
-def _members(module: str) -> str:
-    """Options of mkdocstrings: `onelip` shows its names in our order, other modules theirs."""
-    return "\n    options:\n      members: [" + ", ".join(NAMES) + "]" if module == "onelip" else ""
+def _entry(module: str) -> str:
+    """A module for mkdocstrings, those of layers with what their users call."""
+    if module not in REFERENCE["layers"][1]:
+        return f"::: {module}"
+    filters = ", ".join(f'"!^{name}$"' for name in INTERNALS)
+    return f'::: {module}\n    options:\n      filters: ["!^_", {filters}]'
+
+
+def _name_entry(name: str) -> str:
+    """A name of `onelip`, from the module that defines it: a function may be named like its module."""
+    defined = getattr(onelip, name).__module__
+    return f"::: {defined}.{name}\n    options:\n      show_root_full_path: false"
 
 
 def moved(text: str) -> str:
-    """Links between files of the repository as links between pages of the site."""
+    """Links between files of the repository as links between pages of the site, and lists as the site reads them.
+
+    Code in a numbered list is indented by the three spaces of the list and four more; the site's Markdown wants eight.
+    """
     text = re.sub(r"\]\((?:\.\./)?docs/", "](", text)
-    pages = {
-        "README.md": "index.md",
-        "CONTRIBUTING.md": "contributing.md",
-        "CHANGELOG.md": "changelog.md",
-        "SECURITY.md": "security.md",
-    }
-    for old, new in pages.items():
+    for old, new in MOVED_PAGES.items():
         text = re.sub(rf"\]\((?:\.\./)?{re.escape(old)}", f"]({new}", text)
     text = re.sub(r"\[(!\[[^\]]*\]\([^)]*\))\]\(LICENSE\)", r"\1", text)
-    return re.sub(r"\[([^\]]+)\]\((?:\.\./)?(LICENSE|CITATION\.cff)\)", r"\1 (file `\2`)", text)
+    text = re.sub(r"\[([^\]]+)\]\((?:\.\./)?(LICENSE|CITATION\.cff)\)", r"\1 (file `\2`)", text)
+    parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)
+    parts[::2] = [re.sub(r"^ {7}(?=\S)", " " * 8, prose, flags=re.MULTILINE) for prose in parts[::2]]
+    return "".join(parts)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,21 @@ GUARANTEES = {
     "bounded": "Bounded: the layer never increases a distance, and may decrease it.",
     "none": "None: the plain layer that the others are compared with.",
 }
+OPERATIONS = {
+    r"CONVs\b": "convolutions",
+    r"CONV\b": "convolution",
+    r"MVs\b": "matrix-vector products",
+    r"MMs?\b": "matrix products",
+    r"INVs\b": "inverses",
+    r"ACT\b": "activation",
+    r"BnB\b": "Björck's iteration",
+    r"F4\b": 'the "Fantastic Four" bound',
+    r"Newton\b": "Newton's iteration",
+    r"FFTs?\b": "Fourier transforms",
+    r" & ": " and ",
+    r"^-$": "none",
+}
+"""The paper's abbreviations, written out."""
 WHEN: dict[str, str] = tomllib.loads(Path(__file__).with_name("when.toml").read_text())
 
 
@@ -22,9 +37,16 @@ def method_page(method: MethodInfo, best: str | None) -> str:
     """Formula and reason, names, costs, results, paper."""
     docstring = typeset((sys.modules[method.conv.__module__].__doc__ or "").strip())
     costs, conv, linear = method.published, method.conv.__name__, method.linear_layer.__name__
-    parameters = f"{costs.parameter_operations} | {pretty(costs.parameter_macs)} | {pretty(costs.parameter_memory)}"
-    unknown = "The comparison paper has no results with 3 x 3 kernels for it. To compare it on your data: "
-    unknown += f"`onelip compare --methods {method.key} bcop aol`."
+    inputs = f"{spelled(costs.input_operations)} | {pretty(costs.input_macs)} | {pretty(costs.input_memory)}"
+    parameters = f"{spelled(costs.parameter_operations)} | {pretty(costs.parameter_macs)}"
+    parameters += f" | {pretty(costs.parameter_memory)}"
+    results = "The comparison paper has no results with 3 x 3 kernels for it. To compare it on your data: "
+    results += f"`onelip compare --methods {method.key} bcop aol`."
+    if best:
+        results = f"In the comparison paper, on CIFAR-10: {best[0].lower()}{best[1:]}"
+    paper = f"\n## Paper\n\n[{method.paper}]({method.link}), {method.year}.\n"
+    if method.guarantee == "none":
+        results, paper = "`onelip compare` trains it beside the others.", ""
     return f"""# {method.title}
 
 {docstring}
@@ -40,9 +62,9 @@ from onelip.layers import {conv}, {linear}
 
 ## When to use it
 
-{WHEN.get(method.key, "")}
+{when(method.key)}
 
-{f"In the comparison paper, on CIFAR-10: {best}" if best else unknown}
+{results}
 
 ## What it costs
 
@@ -51,35 +73,45 @@ C = b s² c² k², M = b s² c and P = c² k², the products, inputs and paramet
 
 | transformation | operations | multiply-adds | memory |
 |---|---|---|---|
-| of the input, in every pass | {costs.input_operations} | {pretty(costs.input_macs)} | {pretty(costs.input_memory)} |
+| of the input, in every pass | {inputs} |
 | of the parameters, per training step | {parameters} |
 
 In evaluation the parameters are transformed once. [Speed](../speed.md) has measured times, and
 [layers](../layers.md) says what onelip computes differently from the original code.
+{paper}"""
 
-## Paper
 
-[{method.paper}]({method.link}), {method.year}.
-"""
+def spelled(operations: str) -> str:
+    """Operations as words: "FFTs & MVs" are Fourier transforms and matrix-vector products."""
+    for short, words in OPERATIONS.items():
+        operations = re.sub(short, words, operations)
+    return operations
 
 
 def method_index() -> str:
-    """All methods with their guarantees."""
-    rows = [f"| [{m.title}]({m.key}.md) | {m.year} | {m.guarantee} | `{m.conv.__name__}` |" for m in list_methods()]
+    """All methods with their guarantees, and when to take them."""
+    rows = [f"| [{m.title}]({m.key}.md) | {m.year} | {m.guarantee} | {when(m.key)} |" for m in list_methods()]
     return "\n".join(
         [
             "# The methods",
             "",
-            "Every way to build a 1-Lipschitz layer that onelip has. [Which one should I use?](../choosing.md)",
+            f"Which ways are there to build a 1-Lipschitz layer? onelip has these {len(rows) - 1} behind one",
+            "interface, and the plain layer as a baseline. An *orthogonal* layer keeps all distances, a *bounded*",
+            "one never increases them. [Which layer should I use?](../choosing.md) compares them.",
             "",
             "![All methods by year and by what makes them 1-Lipschitz](../images/zoo.png)",
             "",
-            "| method | year | guarantee | convolution |",
+            "| method | year | guarantee | when to use it |",
             "|---|---|---|---|",
             *rows,
             "",
         ]
     )
+
+
+def when(key: str) -> str:
+    """When to take a method, on one line."""
+    return " ".join(WHEN[key].split())
 
 
 _SIGNS = [

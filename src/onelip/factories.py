@@ -7,6 +7,7 @@ the name itself, its module or a package above: see `allowed_factory`.
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -92,6 +93,18 @@ def allowed_factory(name: str, allow: str | Sequence[str]) -> Factory:
 
 def _lies_in(module_name: str, package: str) -> bool:
     return module_name == package or module_name.startswith(f"{package}.")
+
+
+def taken_arguments(factory: Factory, offered: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the arguments offered those that the factory takes: make(), make(num_classes) and make(**options) all work."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # a callable that does not tell
+        return dict(offered)
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return dict(offered)
+    by_name = {name for name, parameter in parameters.items() if parameter.kind is not parameter.POSITIONAL_ONLY}
+    return {name: value for name, value in offered.items() if name in by_name}
 
 
 def build(factory: Factory, arguments: Mapping[str, Any]) -> nn.Module:

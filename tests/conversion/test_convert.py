@@ -259,3 +259,104 @@ def test_refusals_are_one_line() -> None:
         convert(VGG(), activation="tanh")
     with pytest.raises(InvalidInputError, match="bcop"):
         convert(VGG(), "nothing")
+
+
+class Gated(nn.Module):
+    """What people write in a forward: pools, dropout, shapes, tokens, skips, gates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.odd, self.fc = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(11, 3, 1), nn.Linear(3, 4)
+        self.token = nn.Parameter(torch.zeros(1, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.dropout(F.max_pool2d(F.silu(self.conv(x)), 3, 2, 1), 0.5, self.training)
+        y = torch.cat([y, F.avg_pool2d(x, 2)], 1)
+        y = F.relu(self.odd(y))
+        y = F.adaptive_avg_pool2d(y, 1).flatten(1) * (y.shape[-1] // 2) ** -0.5
+        y = y + self.token.expand(y.shape[0], -1)
+        return self.fc(y + x.shape[1])
+
+
+def test_functions_are_converted_as_the_modules_that_they_are() -> None:
+    torch.manual_seed(0)
+    plain = Gated()
+    model = convert(plain, "bcop")
+    assert not model.conversion.failures
+    kinds = {change.before: change.after.split("(")[0] for change in model.conversion.changes}
+    assert kinds["max_pool2d"] == "ScaledMaxPool2d"
+    assert kinds["avg_pool2d"] == "ScaledAvgPool2d"
+    assert kinds["adaptive_avg_pool2d"] == "ScaledAdaptiveAvgPool2d"
+    assert kinds["cat"] == "ScaledConcat"
+    assert kinds["silu"] == "MaxMin"
+    assert kinds["relu"] == "Abs"  # three channels make no pairs
+    assert "add" not in kinds  # a token and a number are no branches: nothing is halved
+    x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    assert lipschitz_bound(model.double().eval(), (3, 8, 8)) <= 2**-0.5 * (1 + 1e-6)  # the number that it multiplies by
+    assert torch.equal(model(x), model(x))  # dropout is off in evaluation
+    assert not torch.equal(model.train()(x), model(x))
+
+
+class Mixer(nn.Module):
+    """Patches, then a perceptron over positions and one over channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm = nn.Conv2d(3, 6, 4, 4), nn.LayerNorm(6)
+        self.positions = nn.Sequential(nn.Linear(9, 9), nn.GELU(), nn.Linear(9, 9))
+        self.channels = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = x + self.positions(self.norm(x).transpose(1, 2)).transpose(1, 2)
+        return (x + self.channels(self.norm(x))).flatten(1)
+
+
+def test_activations_sort_the_features_of_linear_layers() -> None:
+    """The last dimension, (batch, positions, channels), and not the positions, of which there are nine."""
+    model = convert(Mixer(), "bcop")
+    assert not model.conversion.failures
+    activation = model.get_submodule("channels.1")
+    assert isinstance(activation, MaxMin)
+    assert activation.dim == -1
+    assert type(model.get_submodule("positions.1")).__name__ == "Abs"  # nine of them make no pairs
+    x = torch.randn(3, 12, 12, dtype=torch.float64)
+    assert norm_at(model.double().eval(), x) <= 1 + 1e-9
+
+
+class Head(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(4, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.project(x).chunk(3, -1)
+        return ((q @ k.transpose(1, 2)) * k.shape[-1] ** -0.5).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("module", "advice"),
+    [
+        (Head(), "mix positions by nn.Linear"),
+        (nn.Sequential(nn.MultiheadAttention(4, 2)), "mix positions by nn.Linear"),
+        (nn.Sequential(nn.LSTM(4, 4)), "nn.Conv1d is converted"),
+        (nn.Sequential(nn.Upsample(scale_factor=2)), "nn.ConvTranspose2d"),
+        (nn.Sequential(nn.GroupNorm(2, 4)), "LayerCentering"),
+        (nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1)), "return the scores"),
+        (nn.Sequential(nn.MaxPool1d(3, 2)), "as long as the window"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_what_cannot_be_converted_comes_with_advice(module: nn.Module, advice: str) -> None:
+    failures = convert(module, "aol").conversion.failures
+    assert failures
+    assert any(advice in change.note for change in failures)
+
+
+def test_slopes_of_prelu_are_taken_over_within_limits() -> None:
+    plain = nn.Sequential(nn.Linear(4, 4), nn.PReLU(4))
+    with torch.no_grad():
+        plain[1].get_parameter("weight").copy_(torch.tensor([2.0, 0.5, -3.0, 0.0]))
+    kept = convert(plain, "aol", "keep").get_submodule("1")
+    assert kept.get_parameter("weight").tolist() == [1.0, 0.5, -1.0, 0.0]
+    assert isinstance(convert(plain, "aol").get_submodule("1"), MaxMin)

@@ -15,6 +15,7 @@ from hostile.good_files import TRAIN, make_archives, make_runs, small_data_sets
 
 from onelip.atomic_files import read_end, read_regular
 from onelip.bench.cli import run
+from onelip.bench.engines.engine_base import JobCommand
 from onelip.bench.engines.process import start_process
 from onelip.bench.terminal import Terminal
 
@@ -103,7 +104,7 @@ def test_the_output_of_a_job_goes_to_a_regular_file(tmp_path: Path, make: Callab
     mine.write_text("precious")
     make(output, mine)
     with pytest.raises(OSError):  # noqa: PT011 - a link has another number than a pipe
-        start_process(["echo", "evil"], str(output), dict(os.environ))
+        start_process(JobCommand(("echo", "evil"), str(output)))
     assert mine.read_text() == "precious"
 
 

@@ -12,7 +12,7 @@ from onelip.certification.graph import Place, Shape
 from onelip.layers.fused import FusedLayer
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
 from onelip.layers.transformed import Kernel, Transformed
-from onelip.linalg.fourier import Size
+from onelip.layers.volume_kernel import VolumeKernel
 from onelip.linalg.proof_cost import ProofCost, convolution_proof_cost, norm_proof_cost
 from onelip.linalg.proven_convolution import same_convolution_of
 
@@ -36,7 +36,7 @@ def announce(place: Place, cost: ProofCost) -> None:
 
 def layer_proof_cost(module: nn.Module, shape: Shape) -> ProofCost:
     """Cost of `module.bound(shape)` for onelip's layers and fused forms; nothing for modules without weights."""
-    image = (shape[-2], shape[-1]) if len(shape) == 3 else (1, 1)
+    image = tuple(shape[1:]) if len(shape) >= 3 else (1, 1)
     if isinstance(module, LipschitzConv2d):
         size = module.surroundings.image(shape)
         transformed, image = module.deployed(size), module.core_size(size) or size
@@ -50,10 +50,14 @@ def layer_proof_cost(module: nn.Module, shape: Shape) -> ProofCost:
     return ProofCost(max((cost.memory for cost in costs), default=0), sum(cost.operations for cost in costs))
 
 
-def _costs(transformed: Transformed, image: Size) -> Iterator[ProofCost]:
+def _costs(transformed: Transformed, image: tuple[int, ...]) -> Iterator[ProofCost]:
     """One for each tensor: a kernel is proven at every frequency, all else is one matrix or a batch of them."""
     if isinstance(transformed, Kernel):
-        yield convolution_proof_cost(same_convolution_of(transformed.kernel, transformed.padding_mode), image)
+        size = image[-2], image[-1]
+        yield convolution_proof_cost(same_convolution_of(transformed.kernel, transformed.padding_mode), size)
+        return
+    if isinstance(transformed, VolumeKernel):
+        yield convolution_proof_cost(*transformed.as_images(image))
         return
     for field in fields(transformed):
         value = getattr(transformed, field.name)

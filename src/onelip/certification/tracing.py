@@ -208,7 +208,11 @@ class Tracer:
         if any(handle.before is not None for handle in all_traced((arguments, keywords))):
             operation = find_inside(operation)
             if operation is None:
-                raise self.refused(name, "the batch must be its first dimension")
+                raise self.refused(
+                    name,
+                    "the batch must be its first dimension, so permute it back first; attention, which moves it, "
+                    "has no Lipschitz constant in any order",
+                )
         with torch.set_grad_enabled(self.keep), quiet():
             return operation.apply(self, arguments, keywords)
 

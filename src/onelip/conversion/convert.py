@@ -7,35 +7,27 @@ all seen as they run. The result is a `torch.fx.GraphModule` with the module nam
 from __future__ import annotations
 
 import copy
-import operator
-from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
-import torch
 from torch import fx, nn
 from torch.fx.proxy import TraceError
-from torch.nn import functional as F
 
 from onelip.conversion.changes import Change, Conversion
 from onelip.conversion.folding import fold_batch_norms
+from onelip.conversion.function_rules import (
+    ADDITIONS,
+    CONCATENATIONS,
+    KEPT,
+    NEED_TWO,
+    REFUSED,
+    ScaledConcat,
+    activations_of,
+    module_of,
+)
 from onelip.conversion.module_rules import ACTIVATIONS, Options, replacement
 from onelip.errors import InvalidInputError
-from onelip.layers import ConvexSum, get_method
-
-_ADDITIONS = (operator.add, operator.iadd, torch.add, "add", "add_")
-_ACTIVATIONS: tuple[Any, ...] = (F.relu, F.relu_, torch.relu, torch.relu_, F.relu6, F.leaky_relu, F.elu, F.gelu, F.silu)
-_ACTIVATION_METHODS = ("relu", "relu_")
-_UNBOUNDED = {
-    **dict.fromkeys((F.softmax, torch.softmax), "softmax belongs into the loss"),
-    **dict.fromkeys((F.log_softmax, torch.log_softmax), "log-softmax belongs into the loss"),
-    F.layer_norm: "use onelip.layers.LayerCentering",
-    F.batch_norm: "use onelip.layers.BatchCentering",
-    F.scaled_dot_product_attention: "attention has no Lipschitz constant",
-    operator.mul: "a product of two activations has no Lipschitz constant",
-    operator.truediv: "a quotient of two activations has no Lipschitz constant",
-    torch.matmul: "a product of two activations has no Lipschitz constant",
-    operator.matmul: "a product of two activations has no Lipschitz constant",
-}
+from onelip.layers import BatchCentering, ConvexSum, LayerCentering, LipschitzConv2d, LipschitzLinear, get_method
 
 
 class ConvertedModel(fx.GraphModule):
@@ -48,7 +40,7 @@ class _Tracer(fx.Tracer):
     """Everything that is not the user's own stays whole."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return type(m).__module__.startswith("onelip.") or super().is_leaf_module(m, module_qualified_name)
+        return _is_ours(m) or super().is_leaf_module(m, module_qualified_name)
 
 
 def convert(
@@ -76,13 +68,16 @@ def convert(
     """
     if batch_norm not in ("center", "fold"):
         raise InvalidInputError(f"batch_norm={batch_norm!r} is not known, use center or fold")
-    options = Options(get_method(method).key, _checked(activation), keep_weights)
+    if activation not in (*ACTIVATIONS, "keep"):
+        raise InvalidInputError(f"activation={activation!r} is not known, use one of {', '.join(ACTIVATIONS)}, keep")
+    options = Options(get_method(method).key, activation, keep_weights)
     copied = copy.deepcopy(model)
     try:
         graph = _Tracer().trace(copied)
     except (TraceError, TypeError, NotImplementedError) as error:
         raise InvalidInputError(
-            f"{type(model).__name__} cannot be converted: its forward depends on values ({error})".splitlines()[0]
+            f"{type(model).__name__} cannot be converted: its forward depends on values; write it without `if` "
+            f"and loops over tensors ({error})".splitlines()[0]
         ) from error
     converted = ConvertedModel(copied, graph, type(model).__name__)
     folded = fold_batch_norms(converted) if batch_norm == "fold" else {}
@@ -93,12 +88,6 @@ def convert(
     return converted
 
 
-def _checked(activation: str) -> str:
-    if activation not in (*ACTIVATIONS, "keep"):
-        raise InvalidInputError(f"activation={activation!r} is not known, use one of {', '.join(ACTIVATIONS)}, keep")
-    return activation
-
-
 class _Editor:
     """One walk over the graph in the order of the computation."""
 
@@ -106,16 +95,15 @@ class _Editor:
         self.model, self.options, self.folded = model, options, folded
         self.changes: list[Change] = []
         self.seen: set[nn.Module] = set()
+        self.activations = activations_of(model.graph)
 
     def edit(self) -> list[Change]:
         """Edit the graph and its modules in place; returns the changes."""
-        rules: dict[str, Callable[[fx.Node], None]] = {
-            "call_module": self._module,
-            "call_function": self._function,
-            "call_method": self._function,
-        }
         for node in list(self.model.graph.nodes):
-            rules.get(node.op, lambda _: None)(node)
+            if node.op == "call_module":
+                self._module(node)
+            elif node.op in ("call_function", "call_method"):
+                self._function(node)
         return self.changes
 
     def _module(self, node: fx.Node) -> None:
@@ -125,7 +113,7 @@ class _Editor:
             return
         before = _words(module)
         try:
-            found = replacement(module, self.options) if not _is_ours(module) else None
+            found = replacement(module, self._options_at(node)) if not _is_ours(module) else None
         except InvalidInputError as error:
             self.changes.append(Change(path, "not converted", before, before, str(error)))
             return
@@ -145,26 +133,76 @@ class _Editor:
             self.changes.append(Change(norm_path, "converted", _words(norm), f"part of {path}", "folded"))
 
     def _function(self, node: fx.Node) -> None:
-        tensors = [value for value in node.args if isinstance(value, fx.Node) and value.op != "get_attr"]
+        tensors = [source for source in node.all_input_nodes if source in self.activations]
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-        if node.target in _ADDITIONS and len(tensors) == 2:
+        plain = module_of(node)
+        if plain is not None:
+            try:
+                found = replacement(plain, self._options_at(node))
+            except InvalidInputError as error:
+                self.changes.append(Change(node.name, "not converted", name, name, str(error)))
+                return
+            stays_random = isinstance(plain, (nn.Dropout, nn.Dropout2d))  # fx has fixed whether it is on
+            if found is not None or stays_random:
+                module, note = found or (plain, "")
+                self._insert(node, f"{name.strip('_')}_{node.name}", module, tuple(tensors[:1]), name, note)
+        elif node.target in ADDITIONS and len(tensors) == 2:
             self._insert(node, f"sum_{node.name}", ConvexSum(), tuple(tensors), name)
-        elif node.target in _ACTIVATIONS or node.target in _ACTIVATION_METHODS:
-            expands = node.target in (F.gelu, F.silu)
-            if self.options.activation != "keep" or expands:
-                new = ACTIVATIONS.get(self.options.activation, nn.ReLU)()
-                self._insert(node, f"activation_{node.name}", new, tuple(tensors[:1]), name)
-        elif node.target in _UNBOUNDED and (len(tensors) == 2 or node.target not in (operator.mul, operator.truediv)):
-            self.changes.append(Change(node.name, "not converted", name, name, _UNBOUNDED[node.target]))
+        elif node.target in CONCATENATIONS and len(tensors) > 1:
+            self._concatenation(node, name)
+        elif node.target in REFUSED and (len(tensors) > 1 or node.target not in NEED_TWO):
+            self.changes.append(Change(node.name, "not converted", name, name, REFUSED[node.target]))
+        elif node.target in KEPT and tensors:
+            self.changes.append(Change(node.name, "kept", name, name, KEPT[node.target]))
 
-    def _insert(self, node: fx.Node, path: str, module: nn.Module, inputs: tuple[fx.Node, ...], before: str) -> None:
+    def _concatenation(self, node: fx.Node, name: str) -> None:
+        parts = node.args[0] if node.args else node.kwargs.get("tensors")
+        dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        if isinstance(parts, (tuple, list)) and isinstance(dim, int) and dim != 0:
+            sources = tuple(part for part in parts if isinstance(part, fx.Node))
+            self._insert(node, f"concat_{node.name}", ScaledConcat(dim), sources, name, "divided by sqrt(n)")
+
+    def _options_at(self, node: fx.Node) -> Options:
+        """Which dimension an activation sorts, and how long it is: those of the layers that it follows."""
+        calls = [node] if node.op != "call_module" else [n for n in self.model.graph.nodes if n.target == node.target]
+        layers = [self._layer_before(call) for call in calls]
+        linear = all(isinstance(layer, LipschitzLinear) for layer in layers)
+        widths = {width for layer in layers if (width := _width(layer)) is not None}
+        return replace(self.options, dim=-1 if linear else 1, widths=frozenset(widths))
+
+    def _layer_before(self, node: fx.Node) -> nn.Module | None:
+        """The last layer with weights, behind normalisation, dropout and what else keeps the shape."""
+        while node.all_input_nodes:
+            node = node.all_input_nodes[0]
+            module = self.model.get_submodule(str(node.target)) if node.op == "call_module" else None
+            if isinstance(module, (LipschitzConv2d, LipschitzLinear)):
+                return module
+            if module is None or not _keeps_shape(module):
+                return None
+        return None
+
+    def _insert(
+        self, node: fx.Node, path: str, module: nn.Module, inputs: tuple[fx.Node, ...], before: str, note: str = ""
+    ) -> None:
         weight = next((p for p in self.model.parameters() if p.is_floating_point()), None)
         self.model.add_submodule(path, (module if weight is None else module.to(weight)).train(self.model.training))
         with self.model.graph.inserting_before(node):
             new = self.model.graph.call_module(path, inputs)
         node.replace_all_uses_with(new)
         self.model.graph.erase_node(node)
-        self.changes.append(Change(path, "converted", before, _words(module)))
+        self.activations.add(new)
+        self.changes.append(Change(path, "converted", before, _words(module), note))
+
+
+def _width(layer: nn.Module | None) -> int | None:
+    if isinstance(layer, LipschitzConv2d):
+        return layer.out_channels
+    return layer.out_features if isinstance(layer, LipschitzLinear) else None
+
+
+def _keeps_shape(module: nn.Module) -> bool:
+    kinds = (BatchCentering, LayerCentering, nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+    return isinstance(module, kinds)
 
 
 def _is_ours(module: nn.Module) -> bool:

@@ -32,7 +32,7 @@ def fold_batch_norms(model: fx.GraphModule) -> dict[str, tuple[str, nn.Module]]:
         layer = model.get_submodule(str(source.target))
         used_once = len(source.users) == 1 and modules.count(layer) == 1 and modules.count(norm) == 1
         if used_once and _absorbs(layer, norm):
-            _absorb(layer, norm)
+            layer.weight, layer.bias = _fused(layer, norm)
             folded[str(source.target)] = str(node.target), norm
             node.replace_all_uses_with(source)
             model.graph.erase_node(node)
@@ -47,10 +47,8 @@ def _absorbs(layer: nn.Module, norm: Any) -> bool:
     return width == norm.num_features and not grouped
 
 
-def _absorb(layer: Any, norm: Any) -> None:
+def _fused(layer: Any, norm: Any) -> tuple[nn.Parameter, nn.Parameter]:
     fixed = norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
     if isinstance(layer, nn.Linear):
-        weight, bias = fuse_linear_bn_weights(layer.weight, layer.bias, *fixed)
-    else:
-        weight, bias = fuse_conv_bn_weights(layer.weight, layer.bias, *fixed, isinstance(layer, nn.ConvTranspose2d))
-    layer.weight, layer.bias = weight, bias
+        return fuse_linear_bn_weights(layer.weight, layer.bias, *fixed)
+    return fuse_conv_bn_weights(layer.weight, layer.bias, *fixed, isinstance(layer, nn.ConvTranspose2d))

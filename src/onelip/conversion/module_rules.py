@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from onelip.conversion.folding import BATCH_NORMS
-from onelip.conversion.starts import start_from
 from onelip.errors import InvalidInputError
 from onelip.layers import (
     Abs,
     BatchCentering,
     GroupSort,
     LayerCentering,
+    LipschitzPReLU,
     MaxMin,
     ScaledAdaptiveAvgPool2d,
     ScaledAvgPool2d,
@@ -32,13 +32,15 @@ from onelip.layers import (
     create_linear,
     get_method,
 )
+from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "maxmin": MaxMin,
-    "groupsort4": lambda: GroupSort(4),
-    "abs": Abs,
+ACTIVATIONS: dict[str, tuple[Callable[[int], nn.Module], int]] = {
+    "maxmin": (MaxMin, 2),
+    "groupsort4": (lambda dim: GroupSort(4, dim), 4),
+    "abs": (lambda _: Abs(), 1),
 }
-"""What may replace an activation; "keep" leaves those with constant 1 as they are."""
+"""What may replace an activation, by its dimension, and how many channels it sorts at once; "keep" leaves those with
+constant 1 as they are."""
 
 Replacement = tuple[nn.Module, str]
 
@@ -50,13 +52,17 @@ class Options:
     method: str
     activation: str
     keep_weights: bool
+    dim: int = 1
+    """Where the channels are that an activation sorts."""
+    widths: frozenset[int] = frozenset()
+    """How many of them there are, as far as known."""
 
 
 def replacement(module: nn.Module, options: Options) -> Replacement | None:
     """What takes the place of a module, and a note; None where it may stay."""
     rule = RULES.get(type(module))
     if rule is None:
-        raise InvalidInputError("no rule for this module; it is left as it is")
+        raise InvalidInputError(_HINTS.get(type(module), "no rule for this module; it is left as it is"))
     return rule(module, options)
 
 
@@ -65,87 +71,67 @@ def _factory(module: nn.Module) -> dict[str, Any]:
     return {"device": weight.device, "dtype": weight.dtype}
 
 
+def _arguments(conv: Any) -> dict[str, Any]:
+    """What a convolution of any kind is built with."""
+    names = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups")
+    return {**{name: getattr(conv, name) for name in names}, "bias": conv.bias is not None, **_factory(conv)}
+
+
 def _conv(conv: nn.Conv2d, options: Options) -> Replacement:
     method = get_method(options.method).conv
     mode = conv.padding_mode if conv.padding_mode in method.padding_modes else method.padding_modes[0]
+    arguments: dict[str, Any] = _arguments(conv) | {"padding_mode": mode}
+    notes = [] if mode == conv.padding_mode else [f"{mode} padding in place of {conv.padding_mode}"]
     # The shortcut of a ResNet, 1 x 1 every second pixel, skips pixels: twice as many channels cannot be orthogonal.
     shortcut = conv.kernel_size == (1, 1) and conv.padding == (0, 0) and conv.stride != (1, 1)
-    widened = shortcut and method.orthogonal_by_rank
-    layer = create_conv(
-        options.method,
-        conv.in_channels,
-        conv.out_channels,
-        conv.stride if widened else conv.kernel_size,
-        stride=conv.stride,
-        padding="same" if widened else conv.padding,
-        dilation=conv.dilation,
-        groups=conv.groups,
-        bias=conv.bias is not None,
-        padding_mode=mode,
-        **_factory(conv),
-    )
-    notes = [] if mode == conv.padding_mode else [f"{mode} padding in place of {conv.padding_mode}"]
-    notes += ["reads all pixels of its stride"] if widened else []
+    if shortcut and method.orthogonal_by_rank:
+        arguments |= {"kernel_size": conv.stride, "padding": "same"}
+        notes.append("reads all pixels of its stride")
+    layer = create_conv(options.method, **arguments)
     return layer, "; ".join([*notes, start_from(layer, conv, options.keep_weights)])
 
 
 def _conv_transpose(conv: nn.ConvTranspose2d, options: Options) -> Replacement:
-    layer = create_conv_transpose(
-        options.method,
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size,
-        stride=conv.stride,
-        padding=conv.padding,
-        output_padding=conv.output_padding,
-        groups=conv.groups,
-        bias=conv.bias is not None,
-        dilation=conv.dilation,
-        padding_mode="zeros",
-        **_factory(conv),
-    )
-    return layer, "starts anew"
+    arguments = _arguments(conv) | {"output_padding": conv.output_padding, "padding_mode": "zeros"}
+    return create_conv_transpose(options.method, **arguments), "starts anew"
 
 
 def _conv1d(conv: nn.Conv1d, options: Options) -> Replacement:
-    layer = create_conv1d(
-        options.method,
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size[0],
-        stride=conv.stride[0],
-        padding=conv.padding if isinstance(conv.padding, str) else conv.padding[0],
-        dilation=conv.dilation[0],
-        groups=conv.groups,
-        bias=conv.bias is not None,
-        padding_mode="circular" if conv.padding_mode == "circular" else "zeros",
-        **_factory(conv),
-    )
-    note = "" if conv.padding_mode in ("circular", "zeros") else f"zeros padding in place of {conv.padding_mode}; "
-    return layer, f"{note}starts anew"
+    mode = "circular" if conv.padding_mode == "circular" else "zeros"
+    arguments = {name: value[0] if isinstance(value, tuple) else value for name, value in _arguments(conv).items()}
+    note = "" if conv.padding_mode == mode else f"{mode} padding in place of {conv.padding_mode}; "
+    return create_conv1d(options.method, **arguments, padding_mode=mode), f"{note}starts anew"
 
 
 def _conv3d(conv: nn.Conv3d, options: Options) -> Replacement:
-    layer = create_conv3d(
-        options.method,
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size,
-        stride=conv.stride,
-        padding=conv.padding,
-        dilation=conv.dilation,
-        groups=conv.groups,
-        bias=conv.bias is not None,
-        **_factory(conv),
-    )
     note = "" if conv.padding_mode == "zeros" else f"zeros padding in place of {conv.padding_mode}; "
-    return layer, f"{note}starts anew"
+    return create_conv3d(options.method, **_arguments(conv)), f"{note}starts anew"
 
 
 def _linear(linear: nn.Linear, options: Options) -> Replacement:
     has_bias = linear.bias is not None
     layer = create_linear(options.method, linear.in_features, linear.out_features, bias=has_bias, **_factory(linear))
     return layer, start_from(layer, linear, options.keep_weights)
+
+
+@torch.no_grad()
+def start_from(layer: LipschitzConv2d | LipschitzLinear, plain: nn.Conv2d | nn.Linear, keep_weights: bool) -> str:
+    """Take over the weights and the bias of `plain` where the method allows it; returns what was done, in words."""
+    if not keep_weights:
+        return "starts anew"
+    if not layer.keeps_directions:
+        return "starts anew: the method has no weights like these"
+    weight = plain.weight
+    if isinstance(layer, LipschitzConv2d):
+        weight = weight.unflatten(0, (layer.groups, -1)) if layer.groups > 1 else weight
+    raw = layer.get_parameter("weight")
+    if raw.shape != weight.shape:
+        return "starts anew: the method's weights have another shape"
+    # Of the size that the method's own start has: the transformation does not see it, its gradient does.
+    raw.copy_(weight * (raw.norm() / weight.norm().clamp_min(torch.finfo(weight.dtype).tiny)))
+    if layer.bias is not None and plain.bias is not None:
+        layer.bias.copy_(plain.bias)
+    return "starts from the trained weights, projected"
 
 
 def _batch_norm(norm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d, options: Options) -> Replacement:
@@ -179,16 +165,53 @@ def _adaptive_pool(pool: nn.AdaptiveAvgPool2d, options: Options) -> Replacement 
 
 
 def _activation(module: nn.Module, options: Options) -> Replacement | None:
-    """Where the constant is 1 the activation may stay; GELU and SiLU are above 1 and always go."""
-    expands = type(module) in (nn.GELU, nn.SiLU, nn.Mish)
+    """Where the constant is 1 the activation may stay; GELU and others are above 1 and always go."""
     if options.activation == "keep":
-        return (nn.ReLU(), "its constant is above 1") if expands else None
-    return ACTIVATIONS[options.activation](), ""
+        return (nn.ReLU(), "its constant is above 1") if type(module) in _EXPANDING else None
+    make, group = ACTIVATIONS[options.activation]
+    odd = [width for width in options.widths if width % group]
+    return (Abs(), f"{odd[0]} channels are no groups of {group}") if odd else (make(options.dim), "")
+
+
+def _prelu(module: nn.PReLU, options: Options) -> Replacement:
+    if options.activation != "keep":
+        return _activation(module, options) or (module, "")
+    layer = LipschitzPReLU(module.num_parameters, **_factory(module))
+    with torch.no_grad():
+        layer.weight.copy_(module.weight.clamp(-1, 1))
+    return layer, "slopes are kept within [-1, 1]"
+
+
+def _max_pool1d(pool: nn.MaxPool1d, options: Options) -> None:
+    window, step = (value[0] if isinstance(value, tuple) else value for value in (pool.kernel_size, pool.stride))
+    if step < window or pool.dilation != 1 or pool.ceil_mode or pool.return_indices:
+        raise InvalidInputError("its windows overlap, which expands; make the stride as long as the window")
 
 
 def _stays(module: nn.Module, options: Options) -> None:
     return None
 
+
+_EXPANDING = (nn.GELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.SELU)
+_NORM = "it divides by a deviation of the input, which has no Lipschitz constant; use onelip.layers.LayerCentering"
+_ATTENTION = "attention has no Lipschitz constant; mix positions by nn.Linear, as MLP-Mixer does"
+_RECURRENT = "a recurrence has no bound here; a stack of nn.Conv1d is converted"
+_RESIZING = "it copies pixels, which expands; use nn.ConvTranspose2d, which is converted"
+_LOSS = "it belongs into the loss: return the scores"
+_HINTS: dict[type[nn.Module], str] = {
+    **dict.fromkeys(
+        (nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.LocalResponseNorm, nn.RMSNorm), _NORM
+    ),
+    **dict.fromkeys((nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder), _ATTENTION),
+    **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), _ATTENTION),
+    **dict.fromkeys((nn.RNN, nn.LSTM, nn.GRU), _RECURRENT),
+    **dict.fromkeys((nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d), _RESIZING),
+    **dict.fromkeys((nn.Softmax, nn.LogSoftmax, nn.Softmax2d), _LOSS),
+    nn.Bilinear: "a product of two activations has no Lipschitz constant",
+    nn.ConvTranspose1d: "there is no transposed convolution of signals here; nn.ConvTranspose2d is converted",
+    nn.ConvTranspose3d: "there is no transposed convolution of volumes here; nn.ConvTranspose2d is converted",
+}
+"""What to do about modules that have no counterpart."""
 
 RULES: dict[type[nn.Module], Callable[[Any, Options], Replacement | None]] = {
     nn.Conv2d: _conv,
@@ -201,10 +224,10 @@ RULES: dict[type[nn.Module], Callable[[Any, Options], Replacement | None]] = {
     nn.MaxPool2d: _max_pool,
     nn.AvgPool2d: _average_pool,
     nn.AdaptiveAvgPool2d: _adaptive_pool,
-    **dict.fromkeys(
-        (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Hardtanh), _activation
-    ),
-    **dict.fromkeys(
-        (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d, nn.PixelShuffle, nn.PixelUnshuffle), _stays
-    ),
+    nn.MaxPool1d: _max_pool1d,
+    nn.PReLU: _prelu,
+    **dict.fromkeys((nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.CELU, nn.Tanh, nn.Hardtanh, *_EXPANDING), _activation),
+    **dict.fromkeys((nn.Sigmoid, nn.Hardsigmoid, nn.Softplus, nn.Softsign), _stays),
+    **dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AvgPool1d, nn.AdaptiveAvgPool1d), _stays),
+    **dict.fromkeys((nn.Identity, nn.Flatten, nn.Unflatten, nn.PixelShuffle, nn.PixelUnshuffle, nn.ZeroPad2d), _stays),
 }

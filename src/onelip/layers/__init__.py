@@ -64,7 +64,10 @@ if TYPE_CHECKING:
     AOLConv1d = LipschitzConv1d
     AOLConv3d = LipschitzConv3d
     BjorckConv3d = LipschitzConv3d
+    CPLConv3d = LipschitzConv3d
     ONIConv3d = LipschitzConv3d
+    SLLConv3d = LipschitzConv3d
+    SpectralConv3d = LipschitzConv3d
     StandardConv3d = LipschitzConv3d
     AOLConvTranspose2d = LipschitzConvTranspose2d
     BCOPConv1d = LipschitzConv1d
@@ -206,6 +209,7 @@ __all__ = [
     "BjorckLinear",
     "CPLConv1d",
     "CPLConv2d",
+    "CPLConv3d",
     "CPLConvTranspose2d",
     "CPLLinear",
     "CayleyConv1d",
@@ -260,6 +264,7 @@ __all__ = [
     "OrthoLinear",
     "SLLConv1d",
     "SLLConv2d",
+    "SLLConv3d",
     "SLLConvTranspose2d",
     "SLLLinear",
     "SOCConv1d",
@@ -276,6 +281,7 @@ __all__ = [
     "ScaledMaxPool2d",
     "SpectralConv1d",
     "SpectralConv2d",
+    "SpectralConv3d",
     "SpectralConvTranspose2d",
     "SpectralLinear",
     "StandardConv1d",

@@ -22,6 +22,7 @@ from onelip.layers.transformed import Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.norms import frobenius_norm
 from onelip.linalg.orthogonal import CayleyTransforms, cayley
+from onelip.linalg.packed_functions import packed_values
 
 
 class _ScaledWeight(ParametrisedLayer):
@@ -76,9 +77,11 @@ class CayleyConv2d(_ScaledWeight, FrequencyConv2d):
         """Cayley transforms."""
         return cayley(matrices)
 
-    def packed_function(self, kernel: Tensor) -> CayleyTransforms | None:
+    def packed_matrices(self, kernel: Tensor, torus: Size, tensors: Mapping[str, Tensor]) -> Tensor | None:
         """Cayley transforms, but for wide matrices."""
-        return CayleyTransforms() if self.training and self.core_out >= self.core_in else None
+        if not self.training or self.core_out < self.core_in:
+            return None
+        return packed_values(CayleyTransforms(), kernel, torus)[0]
 
 
 class CayleyLinear(_ScaledWeight, MatrixLinear):

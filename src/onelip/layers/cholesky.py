@@ -23,6 +23,7 @@ from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.transformed import Matrix
 from onelip.linalg.fourier import Size
+from onelip.linalg.packed_functions import packed_values
 from onelip.linalg.triangular import RidgeQuotients, ridge_orthogonalise
 
 START_NOISE = 0.01
@@ -53,9 +54,9 @@ class CholeskyConv2d(_ResidualStart, FrequencyConv2d):
         """L^(-1) X."""
         return ridge_orthogonalise(matrices)
 
-    def packed_function(self, kernel: Tensor) -> RidgeQuotients | None:
+    def packed_matrices(self, kernel: Tensor, torus: Size, tensors: Mapping[str, Tensor]) -> Tensor | None:
         """The same in training, without what torch would keep of it."""
-        return RidgeQuotients() if self.training else None
+        return packed_values(RidgeQuotients(), kernel, torus)[0] if self.training else None
 
 
 class CholeskyLinear(_ResidualStart, MatrixLinear):

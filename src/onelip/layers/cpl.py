@@ -29,9 +29,6 @@ from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size, frequency_matrix_at, half_width, kernel_to_frequency
 from onelip.linalg.norms import conv_norm_bound, gram_norm_bound, one_batch, power_iteration
 
-GRID = 16
-"""Power vectors are kept for the frequencies of a 16 x 16 torus; those of 1, 2, 4 and 8 are among them."""
-
 WARM_UP = 5
 """Power iterations when weights are drawn, so that the first training step starts from a fair estimate."""
 
@@ -74,7 +71,7 @@ class _PowerVectors(ParametrisedLayer):
         nn.init.normal_(self.power_vectors)
         if not self.weight.is_meta:
             with torch.no_grad():
-                self.power_vectors.copy_(self.iterate(self.tensors_to_transform(), self.grid, WARM_UP)[1])
+                self.power_vectors.copy_(self.iterate(self.tensors_of_core(), self.grid, WARM_UP)[1])
 
     def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Transformed]) -> None:
         """The power vectors move on, those of all layers in one go."""
@@ -112,10 +109,12 @@ class CPLConv2d(_PowerVectors, ResidualConv2d):
     """Convolutional convex potential layer."""
 
     size_dependent = True
+    holds_for_volumes = True
+    estimates_in_training = True
 
     def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
         """Kernel, bias and power vectors; a 1 x 1 kernel is the same at all frequencies."""
-        self.grid = GRID if self.core_kernel[0] > 1 else 1, GRID if self.core_kernel[1] > 1 else 1
+        self.grid = self.coarse_torus
         super().create_parameters(bias, factory)
 
     @property
@@ -223,6 +222,7 @@ METHOD = MethodInfo(
     linear_layer=CPLLinear,
     learning_rate=0.03,
     train_eval_difference="training estimates the norm of W by power iteration, evaluation bounds it from above",
+    training_approximation="the activation is kept in bfloat16 for the gradient of the weights",
     setting=PublishedSetting(
         padding_mode="zeros",
         start="Xavier normal; biases uniform in +-fan_in^(-1/2)",

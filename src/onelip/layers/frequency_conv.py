@@ -19,7 +19,6 @@ from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.transformed import Kernel, Transformed, frequencies
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size, half_width, has_one_matrix, pack, real_frequencies, torus_blocks
-from onelip.linalg.packed_functions import MatrixFunction, packed_values
 
 WHOLE_SHARE, FREQUENCY_SHARE = 0.7, 0.35
 """A convolution acts on frequencies if that takes less than this share of the operations: measured on CPUs. The first
@@ -89,8 +88,8 @@ class FrequencyConv2d(LipschitzConv2d):
     def constrain(self, matrices: Tensor) -> Tensor:
         """Real or complex matrices (..., out, in) to matrices of norm at most 1."""
 
-    def packed_function(self, kernel: Tensor) -> MatrixFunction | None:
-        """`constrain` in training on CPUs, as a function that keeps little, if there is one for this kernel."""
+    def packed_matrices(self, kernel: Tensor, torus: Size, tensors: Mapping[str, Tensor]) -> Tensor | None:
+        """`pack` of the constrained matrices in training on CPUs, if there is a way to them that keeps little."""
         return None
 
     def unconstrained_kernel(self, tensors: Mapping[str, Tensor]) -> Tensor:
@@ -105,19 +104,17 @@ class FrequencyConv2d(LipschitzConv2d):
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
         """The matrices at the frequencies of the torus that belongs to this image size."""
         kernel = self.unconstrained_kernel(tensors)
-        function = self.packed_function(kernel) if suits_cpu(kernel.device) else None
+        # A 1 x 1 kernel has the one frequency of one pixel.
+        torus = (1, 1) if size is None else torus_size(size, self.core_kernel, self.padding_mode)
+        packed = self.packed_matrices(kernel, torus, tensors) if suits_cpu(kernel.device) else None
         if size is None:
-            if function is None:
-                matrix = self.constrain(kernel[..., 0, 0])
-            else:  # the one frequency of one pixel
-                matrix = packed_values(function, kernel, (1, 1))[0].squeeze(-3).mT
+            matrix = self.constrain(kernel[..., 0, 0]) if packed is None else packed.squeeze(-3).mT
             return Kernel(matrix[..., None, None], self.padding_mode)
-        torus = torus_size(size, self.core_kernel, self.padding_mode)
         if trains_by_fft(self.training, kernel.device):
             return FourierProduct(parts_of(self.constrain(half_spectrum(kernel, torus))), torus, size)
-        if function is not None:
-            return frequencies(packed_values(function, kernel, torus)[0], torus, size)
-        return frequencies(pack(tuple(map(self.constrain, torus_blocks(kernel, torus)))), torus, size)
+        if packed is None:
+            packed = pack(tuple(map(self.constrain, torus_blocks(kernel, torus))))
+        return frequencies(packed, torus, size)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A plain 1 x 1 convolution, or the same in the frequency domain, for images of one size."""

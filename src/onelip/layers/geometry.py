@@ -32,7 +32,7 @@ from onelip.linalg.layer_bound import LayerBound, repeated
 from onelip.linalg.measured_rounding import behind
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """One axis: the image is rolled back by `roll`, `front` zeros precede it, and zeros fill it up to `total`.
 
     Of the outputs, rolled back by `roll_out`, so many are `kept` from `start` on. `shift` is the pixel of the core that
@@ -150,8 +150,8 @@ class Geometry:
             )
         )
 
-    def _places(self, size: Size) -> tuple[_Place, _Place]:
-        place = self._transposed_place if self.transposed else self._place
+    def _places(self, size: Size) -> tuple[Place, Place]:
+        place = self._transposed_place if self.transposed else self.place
         return place(0, size[0]), place(1, size[1])
 
     def _reach(self, axis: int) -> tuple[int, int]:
@@ -181,7 +181,7 @@ class Geometry:
         places = (first + self.dilation[axis] * torch.arange(self.stride[axis], device=device)).flatten()
         return places % length if self.circular else places
 
-    def _place(self, axis: int, length: int) -> _Place:
+    def place(self, axis: int, length: int) -> Place:
         """Output i of torch is that of the core at the pixel s i + shift."""
         step = self.stride[axis]
         whole = -(-length // step) * step
@@ -193,14 +193,14 @@ class Geometry:
         if count < 1:
             raise InvalidInputError(f"an image side of {length} is too small for this convolution")
         if self.circular:
-            return _Place(shift, 0, whole, 0, 0, count, shift)
+            return Place(shift, 0, whole, 0, 0, count, shift)
         front = max(0, -shift, self._beyond_block(axis))
         front += -(shift + front) % step
         start = (shift + front) // step
         total = max(-(-(front + length) // step), start + count) * step
-        return _Place(0, front, total, 0, start, count, shift)
+        return Place(0, front, total, 0, start, count, shift)
 
-    def _transposed_place(self, axis: int, length: int) -> _Place:
+    def _transposed_place(self, axis: int, length: int) -> Place:
         """Output j of torch is that of the core at j + shift."""
         step = self.stride[axis]
         same, span = self._reach(axis)
@@ -212,10 +212,10 @@ class Geometry:
         if count < 1:
             raise InvalidInputError(f"an image side of {length} is too small for this convolution")
         if self.circular:
-            return _Place(0, 0, length, shift, 0, count, shift)
+            return Place(0, 0, length, shift, 0, count, shift)
         front = max(0, -((shift - self._beyond_block(axis)) // step))
         start = shift + front * step
-        return _Place(0, front, max(front + length, -(-(start + count) // step)), 0, start, count, shift)
+        return Place(0, front, max(front + length, -(-(start + count) // step)), 0, start, count, shift)
 
     def _spread(self, x: Tensor) -> Tensor:
         """The pixels of a block side by side; behind the image are zeros."""

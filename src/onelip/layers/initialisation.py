@@ -1,6 +1,7 @@
 """Starting values of matrices and kernels, by name.
 
-Matrices (out, in) and kernels (out, in, k, k) are treated alike: a matrix is a kernel of one tap.
+Matrices (out, in) and kernels (out, in, ...) with any number of axes are treated alike: a matrix is a kernel of one
+tap.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ layer would fold the space of images once more, and far fewer of them are certif
 
 def centre_tap(weight: Tensor) -> Tensor:
     """The (out, in) matrix in the middle of a kernel, as a view; a matrix is its own centre."""
-    return weight if weight.dim() == 2 else weight[:, :, (weight.shape[2] - 1) // 2, (weight.shape[3] - 1) // 2]
+    return weight[:, :, *((taps - 1) // 2 for taps in weight.shape[2:])]
 
 
 @torch.no_grad()

@@ -18,6 +18,7 @@ from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS
 from onelip.layers.spatial import MatrixLinear
 from onelip.layers.transformed import Matrix
 from onelip.linalg.fourier import Size
+from onelip.linalg.packed_functions import packed_values
 from onelip.linalg.polar import PolarFactors, training_polar_factor, trains_in_single
 
 
@@ -35,9 +36,9 @@ class LOTConv2d(FrequencyConv2d):
         """Polar factors."""
         return training_polar_factor(matrices, self.training)
 
-    def packed_function(self, kernel: Tensor) -> PolarFactors | None:
+    def packed_matrices(self, kernel: Tensor, torus: Size, tensors: Mapping[str, Tensor]) -> Tensor | None:
         """Polar factors by eigenvectors in float32."""
-        return PolarFactors() if trains_in_single(kernel, self.training) else None
+        return packed_values(PolarFactors(), kernel, torus)[0] if trains_in_single(kernel, self.training) else None
 
 
 class LOTLinear(MatrixLinear):

@@ -31,6 +31,9 @@ from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound
 from onelip.linalg.measured_rounding import behind
 
+COARSE = 16
+"""Frequencies along each axis that an estimate looks at."""
+
 
 class LayerOptions(TypedDict, total=False):
     """Arguments that every layer takes by name only."""
@@ -129,6 +132,10 @@ class ParametrisedLayer(LipschitzLayer):
     def create_bias(self, size: int, bias: bool, factory: dict[str, Any]) -> None:
         """Register `bias` with `size` entries, or as None."""
         self.register_parameter("bias", nn.Parameter(torch.zeros(size, **factory)) if bias else None)
+
+    def tensors_of_core(self) -> dict[str, Tensor]:
+        """Parameters and buffers as `transform_tensors` of a method sees them."""
+        return self.tensors_to_transform()
 
     def _detached(self, input_size: Size | None) -> Transformed:
         """Detached copies of the transformed parameters, for the size given or the only one evaluated so far."""
@@ -235,7 +242,10 @@ class LipschitzConv2d(ParametrisedLayer):
     """Whether the kernel has torch's taps, (out, in, kh, kw), or those of the core, as that of square methods has."""
 
     holds_for_volumes: ClassVar[bool] = False
-    """Whether the constraint looks at products of taps and their offsets only (`onelip.layers.volumes`)."""
+    """Whether the constraint is one of a kernel: its norm, or products of taps (`onelip.layers.volumes`)."""
+
+    estimates_in_training: ClassVar[bool] = False
+    """Whether training looks at the frequencies of `coarse_torus` only."""
 
     gram_power: int = 1
     """The power of the autocorrelation that the constraint looks at, which reaches so many times as far."""
@@ -290,7 +300,7 @@ class LipschitzConv2d(ParametrisedLayer):
                 f"{type(self).__name__}: padding_mode={padding_mode!r} is not supported, use {allowed}"
             )
         geometry = self.read_geometry(kernel_size, stride, padding, dilation, padding_mode == "circular")
-        pixels = math.prod(geometry.stride)
+        pixels = self.pixels_per_output(geometry)
         before, after = (1, pixels) if geometry.transposed else (pixels, 1)
         super().__init__(in_channels // groups * before, out_channels // groups * after, init, lipschitz)
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
@@ -310,6 +320,15 @@ class LipschitzConv2d(ParametrisedLayer):
     def read_geometry(self, kernel_size: Any, stride: Any, padding: Any, dilation: Any, circular: bool) -> Geometry:
         """The geometry of these arguments."""
         return read_geometry(self, kernel_size, stride, padding, dilation, circular)
+
+    def pixels_per_output(self, geometry: Geometry) -> int:
+        """How many pixels the stride makes one of."""
+        return math.prod(geometry.stride)
+
+    @property
+    def coarse_torus(self) -> Size:
+        """A torus of few frequencies, at which `estimates_in_training` looks; those of 1, 2, 4 and 8 are among them."""
+        return COARSE if self.core_kernel[0] > 1 else 1, COARSE if self.core_kernel[1] > 1 else 1
 
     @property
     def core_kernel(self) -> Size:

@@ -68,6 +68,7 @@ class SLLConv2d(_LearnableDiagonal, ResidualConv2d):
     """Convolutional SLL layer, for every kernel size."""
 
     zero_channels_stay_zero = True
+    holds_for_volumes = True
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Residual:
         """AOL on W Q^(-1), whose input channels are the hidden units."""
@@ -99,7 +100,8 @@ METHOD = MethodInfo(
     conv=SLLConv2d,
     linear_layer=SLLLinear,
     learning_rate=0.09,
-    training_approximation="sums of float32 autocorrelations, those of wide 3 x 3 kernels from 18 products",
+    training_approximation="sums of float32 autocorrelations, those of wide 3 x 3 kernels from 18 products; the "
+    "activation is kept in bfloat16 for the gradient of the weights",
     setting=PublishedSetting(
         padding_mode="zeros",
         start="Xavier normal; biases uniform in +-fan_in^(-1/2); q standard normal",

@@ -34,6 +34,7 @@ class SpectralConv2d(KernelConv2d):
     """Convolution with a kernel divided by a proven bound of its norm on images of the given size."""
 
     keeps_directions = True
+    holds_for_volumes = True
 
     def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
         """Weight and bias; a 1 x 1 kernel is the same matrix at all frequencies, whatever the size."""

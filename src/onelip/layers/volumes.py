@@ -1,9 +1,13 @@
-"""Convolutions of volumes, for methods whose constant follows from the products of a kernel's taps with each other.
+"""Convolutions of volumes, made of the methods' convolutions of images.
 
-AOL's sum of |autocorrelations|, and with it the divisors of Bjorck and ONI, does not ask where taps lie, only which
-offsets they have to each other. So the slices of a kd x kh x kw kernel are written one below the other, so far apart
-that no two offsets fall together, and the method constrains that kernel as one of images. A stride drops outputs of the
-constrained convolution, a dilation moves its taps apart, zero padding cuts it off: none raises its norm.
+The slices of a kd x kh x kw kernel are written one below the other, and the method constrains that kernel as one of
+images (`onelip.linalg.proven_volumes`). AOL's sum of |autocorrelations|, and with it the divisors of Bjorck, ONI and
+SLL, does not ask where taps lie, only which offsets they have to each other: slices so far apart that no two offsets
+fall together will do, whatever the volume. The norms of CPL and of spectral normalisation are those on a torus; with
+slices as far apart as the torus of the rows is long, that of images is one for the volume.
+
+A linear layer is then torch's convolution, with its stride, dilation and padding. The core of a residual layer has
+stride 1 and keeps the volume; a stride unshuffles voxels, a padding picks outputs.
 """
 
 from __future__ import annotations
@@ -11,9 +15,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -21,47 +26,16 @@ from onelip.errors import InvalidInputError
 from onelip.layers.arguments import check_numbers
 from onelip.layers.bounded import proven_bound
 from onelip.layers.convolution import PaddingMode
-from onelip.layers.fused import FusedLayer
+from onelip.layers.fused import FusedConvolution, FusedLayer
+from onelip.layers.geometry import Geometry
 from onelip.layers.initialisation import initialise
+from onelip.layers.residual import Residual
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.transformed import Grouped, Kernel, Transformed
+from onelip.layers.volume_kernel import Sides, VolumeKernel, VolumeSurroundings
 from onelip.linalg.fourier import Size
-from onelip.linalg.layer_bound import LayerBound, linear_bound
-from onelip.linalg.linear_bounds import bias_norm
-from onelip.linalg.proven_volumes import volume_norm_bounds
-
-Volume = tuple[int, int, int]
-Padding = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
-
-
-@dataclass(frozen=True)
-class VolumeKernel(Transformed):
-    """A convolution (out, in, kd, kh, kw) with zeros in front of and behind each axis."""
-
-    kernel: Tensor
-    stride: Volume
-    padding: Padding
-    dilation: Volume
-
-    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """One convolution."""
-        sides = [side for pair in reversed(self.padding) for side in pair]
-        x = F.pad(x, sides) if any(sides) else x
-        return F.conv3d(x, self.kernel, bias, self.stride, dilation=self.dilation)
-
-    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
-        """The norm at each frequency of the depth, that of a convolution of images."""
-        size = input_shape[-3:]
-        norm, magnitude = volume_norm_bounds(self.kernel, size, self.stride, self.dilation, self.padding, 1)
-        spans = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel.shape[-3:], strict=True))
-        lengths = zip(size, self.padding, spans, self.stride, strict=True)
-        voxels = math.prod((length + sum(sides) - span) // step + 1 for length, sides, span, step in lengths)
-        outputs = self.kernel.shape[0] * voxels
-        return linear_bound(norm, magnitude, self.kernel[0].numel(), outputs, bias_norm(bias, voxels))
-
-    def scaled(self, factor: float) -> VolumeKernel:
-        """The kernel times the factor."""
-        return replace(self, kernel=self.kernel * factor)
+from onelip.linalg.layer_bound import LayerBound
+from onelip.linalg.proven_volumes import Volume, block_taps, slices_below, slices_of, taps_of_volume, volume_torus
 
 
 class LipschitzConv3d(LipschitzConv2d):
@@ -97,14 +71,24 @@ class LipschitzConv3d(LipschitzConv2d):
             options: init, lipschitz, device, dtype and the method's own, as those of its convolution.
         """
         self._taps = self._three("kernel_size", kernel_size)
+        self._steps, self._spread = self._three("stride", stride), self._three("dilation", dilation)
+        self._given_padding = padding if isinstance(padding, str) else self._three("padding", padding, 0)
+        if self._given_padding not in ("same", "valid") and isinstance(padding, str):
+            raise InvalidInputError(
+                f'{type(self).__name__}: padding={padding!r} is not supported, use "same", "valid" or integers'
+            )
+        if self.square and any(s > 1 and d > 1 for s, d in zip(self._steps, self._spread, strict=True)):
+            raise InvalidInputError(
+                f"{type(self).__name__}: a stride and a dilation along the same axis are not supported; "
+                "take a method that is linear, such as aol or spectral"
+            )
         super().__init__(
             in_channels, out_channels, self._taps[1:], groups=groups, bias=bias, **options, padding_mode=padding_mode
         )
         self.kernel_size: Any = self._taps
-        self.stride: Any = self._three("stride", stride)
-        self.dilation: Any = self._three("dilation", dilation)
-        self.padding: Any = padding if isinstance(padding, str) else self._three("padding", padding, 0)
-        self._sides()
+        self.stride: Any = self._steps
+        self.dilation: Any = self._spread
+        self.padding: Any = self._given_padding
 
     def _three(self, name: str, value: Any, smallest: int = 1) -> Volume:
         numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,) * 3
@@ -114,40 +98,133 @@ class LipschitzConv3d(LipschitzConv2d):
             )
         return numbers[0], numbers[1], numbers[2]
 
-    def _sides(self) -> Padding:
-        """Zeros in front and behind."""
-        if self.padding not in ("same", "valid") and isinstance(self.padding, str):
-            raise InvalidInputError(
-                f'{type(self).__name__}: padding={self.padding!r} is not supported, use "same", "valid" or integers'
-            )
-        spans = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
-        if self.padding == "same":
-            found = [(span // 2, span - span // 2) for span in spans]
-        else:
-            found = [(side, side) for side in ((0, 0, 0) if self.padding == "valid" else self.padding)]
+    def pixels_per_output(self, geometry: Geometry) -> int:
+        """Voxels of a block."""
+        return math.prod(self._steps)
+
+    @property
+    def _same(self) -> Sides:
+        """Zeros of "same" in front and behind."""
+        spans = [d * (k - 1) for d, k in zip(self._spread, self._core_taps, strict=True)]
+        found = [(span // 2, span - span // 2) for span in spans]
         return found[0], found[1], found[2]
 
     @property
+    def _sides(self) -> Sides:
+        """Zeros in front and behind."""
+        if self.padding == "same":
+            return self._same
+        found = [(side, side) for side in ((0, 0, 0) if self.padding == "valid" else self.padding)]
+        return found[0], found[1], found[2]
+
+    @property
+    def _core_taps(self) -> Volume:
+        """Sides of the kernel that is applied: a square core has blocks, and an odd number of them."""
+        if not self.square:
+            return self._taps
+        depth, height, width = (-(-k // s) // 2 * 2 + 1 for k, s in zip(self._taps, self._steps, strict=True))
+        return depth, height, width
+
+    @property
+    def core_kernel(self) -> Size:
+        """Rows and columns of the slices one right below the other."""
+        return self._core_taps[0] * self._core_taps[1], self._core_taps[2]
+
+    @property
+    def coarse_torus(self) -> Size:
+        """That of 8 x 8 x 8 frequencies, slices one below the other."""
+        side = super().coarse_torus[0] // 2 if max(self._core_taps) > 1 else 1
+        return side * max(side, self._core_taps[1]), side
+
+    @property
     def weight_shape(self) -> tuple[int, ...]:
-        """(out / groups, in / groups, kd, kh, kw)."""
-        return self.core_out, self.core_in, *self._taps
+        """(out / groups, in / groups, kd, kh, kw), or those of a square core with the taps of its blocks."""
+        if self.square:
+            return self.core_out, self.core_in, *(-(-k // s) for k, s in zip(self._taps, self._steps, strict=True))
+        return self.out_channels // self.groups, self.in_channels // self.groups, *self._taps
 
     def start_weight(self, name: str) -> None:
-        """As that of images, the slices of the kernel one below the other."""
-        initialise(self.weight.detach().flatten(2, 3), name)
+        """Draw the weight: that on blocks, by which a strided layer reads whole blocks of voxels at the start."""
+        blocks = torch.empty_like(block_taps(self.weight.detach(), self._block_steps, (1, 1, 1)))
+        initialise(blocks, name)
+        with torch.no_grad():
+            self.weight.copy_(taps_of_volume(blocks, self._taps, self._block_steps, (1, 1, 1)))
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Transformed:
+    def tensors_of_core(self) -> dict[str, Tensor]:
+        """The slices one below the other, as training looks at them."""
+        tensors = self.tensors_to_transform()
+        distance = self._distance(None, True)
+        return {**tensors, "weight": slices_below(self._read(tensors["weight"]), distance)}
+
+    def core_size(self, input_size: Any) -> Any:
+        """The volume that the core sees, where the parameters depend on it."""
+        if not self.size_dependent:
+            return None
+        if input_size is None or len(input_size) != 3:
+            raise InvalidInputError(
+                f"the parameters of {type(self).__name__} are transformed for one volume: "
+                "pass input_size=(depth, height, width), or evaluate the layer on one size first"
+            )
+        size = int(input_size[0]), int(input_size[1]), int(input_size[2])
+        return self.surroundings.core_volume(size) if self.square else size
+
+    @property
+    def surroundings(self) -> Any:
+        """What stands around the core of a square method, a `VolumeSurroundings`."""
+        sides = {"same": None, "valid": (0, 0, 0)}
+        padding = sides[self.padding] if isinstance(self.padding, str) else self.padding
+        kept = self.out_channels // self.groups
+        return VolumeSurroundings(self._taps, self._steps, padding, self._spread, self.groups, self.core_in, kept)
+
+    @property
+    def _block_steps(self) -> Volume:
+        """The stride of the convolution: that of a square core is 1, its voxels are unshuffled."""
+        return (1, 1, 1) if self.square else self._steps
+
+    def _read(self, kernel: Tensor) -> Tensor:
+        """The kernel of stride 1 that is constrained."""
+        if self.square:
+            missing = [side - given for side, given in zip(self._core_taps, kernel.shape[-3:], strict=True)]
+            kernel = F.pad(kernel, [side for lacks in reversed(missing) for side in (lacks, 0)])
+        return block_taps(kernel, self._block_steps, self._spread)
+
+    def _distance(self, torus: Volume | None, estimated: bool) -> int:
+        """Rows between the slices."""
+        if estimated:
+            rows, columns = self.coarse_torus
+            return rows // columns
+        height = -(-((self._core_taps[1] - 1) * self._spread[1] + 1) // self._block_steps[1])
+        return 2 * self.gram_power * (height - 1) + 1 if torus is None else torus[1]
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Any) -> Transformed:
         """The method's transformation of the slices one below the other."""
-        depth, height, _ = self._taps
-        distance = 2 * self.gram_power * (height - 1) + 1
-        apart = F.pad(tensors["weight"], (0, 0, 0, distance - height)).flatten(-3, -2)
-        flat = super().transform_tensors({**tensors, "weight": apart}, size)
-        assert isinstance(flat, Kernel)
-        kernel = flat.kernel.unflatten(-2, (depth, distance))[..., :height, :]
-        return VolumeKernel(kernel, self.stride, self._sides(), self.dilation)
+        read = self._read(tensors["weight"])
+        steps, sides = self._block_steps, self._same if self.square else self._sides
+        spans = [d * (k - 1) + 1 for d, k in zip(self._spread, self._core_taps, strict=True)]
+        torus = None if size is None else volume_torus(size, spans, steps, sides)
+        estimated = self.training and self.estimates_in_training
+        distance = self._distance(torus, estimated)
+        image = slices_below(read, distance)
+        if torus is not None:
+            image = F.pad(image, (0, 1 - image.shape[-1] % 2, 0, 1 - image.shape[-2] % 2))  # odd sides
+        if torus is None:
+            seen = None
+        elif estimated:
+            seen = self.coarse_torus
+        else:  # with the zeros that the method puts around it
+            seen = torus[0] * torus[1] - image.shape[-2] + 1, torus[2] - image.shape[-1] + 1
+        flat = super().transform_tensors({**tensors, "weight": image}, seen)
+        kernel = flat.weight if isinstance(flat, Residual) else flat
+        assert isinstance(kernel, Kernel)
+        slices = slices_of(kernel.kernel, distance, read.shape[-3:])
+        taps = taps_of_volume(slices, self._core_taps, steps, self._spread)
+        volume = VolumeKernel(taps, steps, sides, self._spread)
+        return replace(flat, weight=volume) if isinstance(flat, Residual) else volume
 
     def apply_to(self, x: Tensor, transformed: Transformed) -> Tensor:
         """The input transformation on (batch, in_channels, depth, height, width)."""
+        if self.square:
+            return self.surroundings.apply(x, transformed, self.bias)
         return transformed.apply(x, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -159,7 +236,7 @@ class LipschitzConv3d(LipschitzConv2d):
             )
         if x.dim() == 4:
             return self.forward(x[None])[0]
-        return self.apply_to(x, self.transformed())
+        return self.apply_to(x, self.transformed(self.surroundings.image(x.shape)))
 
     def lipschitz_bound(self, input_size: Any = None) -> float:
         """Proven upper bound of the Lipschitz constant in evaluation mode on volumes of this size."""
@@ -170,12 +247,20 @@ class LipschitzConv3d(LipschitzConv2d):
         return proven_bound(self, (self.in_channels, *input_size)).lipschitz
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """That of the kernel."""
-        return self.deployed().bound(input_shape, self.bias)
+        """That of the kernel, or of the core."""
+        transformed = self.deployed(self.surroundings.image(input_shape))
+        if self.square:
+            return self.surroundings.bound(input_shape, transformed, self.bias)
+        return transformed.bound(input_shape, self.bias)
 
     def fuse(self, input_size: Any = None) -> nn.Module:
-        """One `nn.Conv3d`, or one of ours where the zeros in front are not as many as those behind."""
-        transformed, sides = self._detached(None), self._sides()
+        """One `nn.Conv3d`, or one of ours: residual layers, and where as many zeros are not in front as behind.
+
+        `input_size` is the depth, height and width of this layer's input, where the parameters depend on it.
+        """
+        transformed, sides = self._detached(input_size), self._sides
+        if self.square:
+            return FusedConvolution(self.surroundings, transformed, self.bias)
         if any(front != behind for front, behind in sides):
             return FusedLayer(transformed, self.bias)
         kernel = transformed.tensors()["kernel"]

@@ -262,6 +262,16 @@ def _at_zero(y: Tensor) -> Tensor:
     return y[0] if y.dim() == 3 else y[0, 0]
 
 
+def matrix_gradient(x: Tensor, gradient: Tensor) -> Tensor:
+    """That of the matrices in `multiply_frequencies`, x^H g, outside autograd."""
+    return _FrequencyProduct.apply(x.mT, gradient, None, True, False)  # pyright: ignore[reportReturnType]
+
+
+def sum_at_zero(gradient: Tensor) -> Tensor:
+    """That of the bias."""
+    return _at_zero(gradient).sum(0)
+
+
 Blocks = tuple[Tensor, ...]
 """Matrices (..., f, o, i) of the independent frequencies: whole a real block and, from 3 x 3 on, a complex one; else
 one complex block. What is done to every matrix alone is done to each block."""
@@ -308,7 +318,7 @@ def kernel_to_frequency(kernel: Tensor, size: Size) -> Tensor:
 
 def kernel_to_parts(kernel: Tensor, size: Size) -> Tensor:
     """`pack` of `torus_blocks` in one real product: (..., o, i, kh, kw) to (..., n, i, o) or (..., 2, h * w', i, o)."""
-    phases = torch.cat(_torus_phases(size, kernel))
+    phases = torch.cat(torus_phases(size, kernel))
     taps = kernel.flatten(-2).movedim((-1, -2, -3), (-3, -2, -1))  # (..., taps, i, o)
     parts = torch.matmul(phases, taps.flatten(-2)).unflatten(-1, taps.shape[-2:])
     return parts if has_one_matrix(size) else parts.unflatten(-3, (2, -1))
@@ -319,14 +329,14 @@ def torus_blocks(kernel: Tensor, size: Size) -> Blocks:
     if not has_one_matrix(size):
         return (kernel_to_frequency(kernel, size).flatten(-4, -3),)
     check_real(kernel)
-    cos, sin = _torus_phases(size, kernel)
+    cos, sin = torus_phases(size, kernel)
     taps = kernel.movedim((-2, -1), (-4, -3)).flatten(-4, -3)  # (..., taps, o, i)
     real, imag = (torch.matmul(phases, taps.flatten(-2)).unflatten(-1, taps.shape[-2:]) for phases in (cos, sin))
     alone, paired = real.split([cos.shape[0] - sin.shape[0], sin.shape[0]], dim=-3)
     return (alone, torch.complex(paired.contiguous(), imag)) if len(sin) else (alone,)
 
 
-def _torus_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
+def torus_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
     """Phases of the taps: cosines at all independent frequencies, sines at those that are not real."""
     if not has_one_matrix(size):
         return _kernel_phases(size, kernel)
@@ -375,7 +385,7 @@ def packed_to_kernel(matrices: Tensor, size: Size) -> Tensor:
         return _half_spectrum_to_kernel(unpack(matrices, size)[0], size)
     pixels = size[0] * size[1]
     like = matrices.new_empty(1, 1, *size)
-    phases = torch.cat(_torus_phases(size, like)) * (_whole_weights(size, matrices.device) / pixels).to(matrices.dtype)
+    phases = torch.cat(torus_phases(size, like)) * (_whole_weights(size, matrices.device) / pixels).to(matrices.dtype)
     taps = torch.matmul(phases.mT, matrices.flatten(-2)).unflatten(-1, matrices.shape[-2:])
     return taps.movedim((-3, -2, -1), (-1, -2, -3)).unflatten(-1, size)
 

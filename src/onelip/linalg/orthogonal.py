@@ -23,12 +23,12 @@ def _in_limits(matrix: Tensor, limit: float) -> tuple[Tensor, float]:
     Else X has Frobenius norm at most 1: divided by `limit`, or by its norm where that is larger.
     """
     norm = _limiting_norm(matrix)
-    if _all_within(norm, limit):
+    if all_within(norm, limit):
         return matrix, 1.0
     return matrix / norm.clamp(min=limit)[..., None, None], limit
 
 
-def _all_within(norm: Tensor, limit: float) -> bool:
+def all_within(norm: Tensor, limit: float) -> bool:
     """Whether no norm is above the limit, where the program may look. Tensors without numbers stand for usual ones."""
     if is_traced() or not suits_cpu(norm.device) or not may_keep_tensors():
         return False
@@ -41,7 +41,7 @@ def _limiting_norm(matrix: Tensor) -> Tensor:
     On CPUs the careful form, which divides all numbers first, is for norms of which the square overflows.
     """
     norm = torch.linalg.vector_norm(real_parts(matrix), dim=(-3, -2, -1))
-    if not suits_cpu(matrix.device) or _all_within(norm, torch.finfo(norm.dtype).max):
+    if not suits_cpu(matrix.device) or all_within(norm, torch.finfo(norm.dtype).max):
         return norm
     return frobenius_norm(matrix)
 
@@ -49,7 +49,7 @@ def _limiting_norm(matrix: Tensor) -> Tensor:
 def _limit_gradient(matrix: Tensor, gradient: Tensor, limit: float) -> Tensor:
     """Gradient of f W, f the factor down to the norm `limit`, without the part along W where that norm is fixed."""
     norm = _limiting_norm(matrix)
-    if _all_within(norm, limit):
+    if all_within(norm, limit):
         return gradient
     norm = norm[..., None, None]
     unit = matrix / norm.clamp(min=limit)
@@ -256,55 +256,6 @@ def _taylor_of_degree_8(matrix: Tensor) -> Tensor:
     result = torch.baddbmm(low, left, right, alpha=_X7)
     result.diagonal(dim1=-2, dim2=-1).add_(1)
     return result.reshape(matrix.shape)
-
-
-class SkewExponentials(MatrixFunction):
-    """The first rows and columns of exponentials of skew-Hermitian matrices, as training takes them in float32.
-
-    Nothing is kept: two of the three products are taken again.
-    """
-
-    def __init__(self, rows: int, columns: int) -> None:
-        self.rows, self.columns = rows, columns
-
-    def plain(self, matrix: Tensor) -> Matrices:
-        """The polynomial of degree 8, cut to shape."""
-        return (_taylor_of_degree_8(matrix)[..., : self.rows, : self.columns],)
-
-    def values(self, matrix: Tensor) -> tuple[Matrices, Matrices]:
-        """The same."""
-        return self.plain(matrix), ()
-
-    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
-        """`_taylor_gradient` of the whole matrix."""
-        (g,), side = gradients, matrix.shape[-1]
-        if (self.rows, self.columns) != (side, side):
-            g = F.pad(g, (0, side - self.columns, 0, side - self.rows))
-        return _taylor_gradient(one_batch(matrix), one_batch(g)).reshape(matrix.shape)
-
-
-def _taylor_gradient(a: Tensor, g: Tensor) -> Tensor:
-    """The skew-Hermitian part of the gradient of `_taylor_of_degree_8`, which is all that a skew-Hermitian A needs.
-
-    The last step is that of A^2, dA = S A^H + A^H S for its gradient S: of that, the Hermitian part H of S has the
-    skew part A^H H + H A^H = A^H H - (A^H H)^H, one product in place of two.
-    """
-    square = torch.bmm(a, a)
-    mixed = torch.add(square, a, alpha=_X1 / _X2)
-    fourth = torch.baddbmm(square, square, mixed, beta=0, alpha=_X2)
-    right = torch.add(fourth, square, alpha=_X6 / _X7).add_(a, alpha=_X5 / _X7)
-    left = fourth.add_(square, alpha=_X3)
-    to_left = torch.bmm(g, right.mH).mul_(_X7)
-    to_right = torch.bmm(left.mH, g).mul_(_X7)
-    to_fourth = torch.add(to_left, to_right).add_(g, alpha=_X4)
-    to_a = torch.add(g, to_right, alpha=_X5 / _X7)
-    to_square = to_left.mul_(_X3).add_(to_right, alpha=_X6 / _X7).add_(g, alpha=_Y2 + _X4 * _X3)
-    to_square = to_square.add_(torch.bmm(to_fourth, mixed.mH), alpha=_X2)
-    to_mixed = torch.bmm(square.mH, to_fourth).mul_(_X2)
-    to_square += to_mixed
-    to_a.add_(to_mixed, alpha=_X1 / _X2)
-    to_a.add_(torch.bmm(a.mH, to_square + to_square.mH))
-    return (to_a - to_a.mH) / 2
 
 
 def skew_exponential_rows(rows: Tensor, degree: int | None = None) -> Tensor:

@@ -171,18 +171,21 @@ def torus_norm_bound(kernel: Tensor, torus: Size) -> float:
     if parts is None:
         return math.inf
     height, width = (1 if side == 1 else length for side, length in zip(kernel.shape[-2:], torus, strict=True))
+    rows = parts.tensor.abs().amax((0, 1, 2, 4)).nonzero().flatten().cpu()  # those of volumes are mostly zero
+    rows = rows if len(rows) else torch.arange(1)
     angles = (
-        _angles(height, height, taps.shape[-2])[:, None, :, None]
-        + _angles(width, half_width(width), taps.shape[-1])[None, :, None, :]
+        _angles(height, height, rows)[:, None, :, None]
+        + _angles(width, half_width(width), torch.arange(taps.shape[-1]))[None, :, None, :]
     )
     angles = angles.flatten(2).flatten(0, 1).to(taps.device)  # (frequencies, taps)
-    flat = parts.tensor.movedim((-2, -1), (1, 2)).flatten(1, 2).flatten(2)  # (kernels, taps, out * in)
+    numbers = parts.tensor[..., rows.to(taps.device), :]
+    flat = numbers.movedim((-2, -1), (1, 2)).flatten(1, 2).flatten(2)  # (kernels, taps, out * in)
     magnitude = math.sqrt(float(flat.abs().sum(1).square().sum(-1).amax())) * (1 + gamma(flat[0].numel() + 2))
     error = math.sqrt(2) * (gamma(flat.shape[1]) + 2 * _TRIGONOMETRIC_ERROR) * magnitude * SAFETY
     chunk = max(1, BATCH_ENTRIES // flat[:, 0].numel())
     bound = max(_frequencies_bound(part, flat, taps.shape[1:3], error) for part in angles.split(chunk))
     # A phase has magnitude 1, so that what is unseen in the taps is at most sqrt(taps) times that at a frequency.
-    return parts.restored(bound) + math.sqrt(flat.shape[1]) * parts.unseen
+    return parts.restored(bound) + math.sqrt(taps[0, 0, 0].numel()) * parts.unseen
 
 
 def _frequencies_bound(angles: Tensor, flat: Tensor, shape: torch.Size, error: float) -> float:
@@ -190,7 +193,7 @@ def _frequencies_bound(angles: Tensor, flat: Tensor, shape: torch.Size, error: f
     return norm_bound(matrices.unflatten(-1, shape), error)
 
 
-def _angles(length: int, count: int, taps: int) -> Tensor:
+def _angles(length: int, count: int, offset: Tensor) -> Tensor:
     """Angles 2 pi (f d mod n) / n; the integers are exact."""
-    frequency, offset = torch.arange(count), torch.arange(taps)
+    frequency = torch.arange(count)
     return (frequency[:, None] * offset % length).double() * (2 * math.pi / length)

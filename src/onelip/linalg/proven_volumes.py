@@ -1,23 +1,97 @@
-"""Proven norms of convolutions on volumes: the third axis is taken apart by its frequencies.
+"""Convolutions of volumes as convolutions of images, and what is proven about them by that.
 
-Along the depth the convolution is embedded in a torus, behind a reshape that turns a stride into channels. At each
-frequency f of that axis stands a convolution of images with the complex kernel sum_d K[d] e^(i f d) = A + i B, whose
-norm is that of the real kernel [[A, -B], [B, A]] with twice as many channels.
+The slices of a volume are written one below the other, `distance` rows apart with zeros between them, and so are those
+of the kernel. A tap that lies dz slices and dy rows away is then dz * distance + dy rows away. If the distance is the
+length of a torus that suits the rows, a row before or behind a slice is one of those zeros, and if there are as many
+slices as suit the depth, so is a slice before or behind the volume: the convolution of the volume is the restriction of
+one on a torus of images, and embedding and cropping have norm 1.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from onelip.linalg.proven import SAFETY, vector_norm_bound
-from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
+from onelip.linalg.fourier import Size
+from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, torus_norm_bound
 
-_PHASE_ERROR = 2.0**-44
-"""Bound of the error of a computed cosine or sine, and of the product with it, relative to the kernel's entries."""
+Volume = tuple[int, int, int]
+
+
+def block_taps(kernel: Tensor, stride: Sequence[int], dilation: Sequence[int]) -> Tensor:
+    """Kernel (..., out, in s s s, md, mh, mw) of stride 1 on unshuffled voxels, of (..., out, in, kd, kh, kw).
+
+    A dilation moves the taps apart, tap t then is at t = s a + r: block a, voxel r of it (see `onelip.layers.strides`).
+    """
+    for axis, (step, spread) in enumerate(zip(stride, dilation, strict=True)):
+        dim = axis - 3
+        taps = kernel.shape[dim]
+        if spread > 1:  # `spread - 1` zeros behind every tap
+            kernel = F.pad(kernel.movedim(dim, -1).unsqueeze(-1), (0, spread - 1)).flatten(-2).movedim(-1, dim)
+        span = spread * (taps - 1) + 1
+        kernel = kernel.narrow(dim, 0, span)
+        if step > 1:
+            kernel = F.pad(kernel.movedim(dim, -1), (0, -span % step)).unflatten(-1, (-1, step))
+            kernel = kernel.movedim(-2, dim - 1).movedim(-1, -4).flatten(-5, -4)
+    return kernel
+
+
+def taps_of_volume(blocks: Tensor, sides: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Tensor:
+    """Inverse of `block_taps`, for a kernel of these sides."""
+    for axis in (2, 1, 0):
+        dim, step, spread = axis - 3, stride[axis], dilation[axis]
+        if step > 1:
+            blocks = blocks.unflatten(-4, (-1, step)).movedim(-4, -1).movedim(dim - 1, -2).flatten(-2).movedim(-1, dim)
+        every = [slice(None)] * blocks.dim()
+        every[dim] = slice(0, spread * (sides[axis] - 1) + 1, spread)
+        blocks = blocks[tuple(every)]
+    return blocks
+
+
+def slices_below(kernel: Tensor, distance: int) -> Tensor:
+    """Kernel (..., kd, kh, kw) of volumes to that of images (..., (kd - 1) distance + kh, kw)."""
+    height = kernel.shape[-2]
+    rows = F.pad(kernel, (0, 0, 0, distance - height)).flatten(-3, -2)
+    return rows.narrow(-2, 0, rows.shape[-2] - distance + height)
+
+
+def slices_of(image: Tensor, distance: int, sides: Sequence[int]) -> Tensor:
+    """Inverse of `slices_below` for a kernel of these sides; rows and columns beyond it are zero."""
+    depth, height, width = sides
+    rows = image.narrow(-2, 0, (depth - 1) * distance + height)
+    whole = F.pad(rows, (0, 0, 0, distance - height)).unflatten(-2, (depth, distance))
+    return whole[..., :height, :width]
+
+
+def volume_torus(
+    size: Sequence[int], spans: Sequence[int], stride: Sequence[int], padding: Sequence[tuple[int, int]]
+) -> Volume:
+    """Blocks along each axis of a torus on which nothing that is read or kept wraps around onto the volume.
+
+    As that of images in `onelip.linalg.proven_convolution`: it holds the padded volume and all outputs.
+    """
+    found = []
+    for length, span, step, sides in zip(size, spans, stride, padding, strict=True):
+        padded = length + sum(sides)
+        found.append(-(-max(padded, ((padded - span) // step + 1) * step) // step))
+    return found[0], found[1], found[2]
+
+
+def as_images(
+    kernel: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    groups: int,
+) -> tuple[Convolution, Size]:
+    """The convolution of images of stride 1 that one of volumes is part of, and its torus."""
+    spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel.shape[-3:], strict=True)]
+    slices, rows, columns = volume_torus(size, spans, stride, padding)
+    images = slices_below(block_taps(kernel.detach(), stride, dilation), rows)
+    return Convolution(images, groups=groups), (slices * rows, columns)
 
 
 def volume_norm_bounds(
@@ -29,36 +103,6 @@ def volume_norm_bounds(
     groups: int,
 ) -> tuple[float, float]:
     """Norms of a convolution (out, in / groups, kd, kh, kw) with zero padding, and of its magnitudes."""
-    found = [_one_group(part, size, stride, dilation, padding) for part in kernel.detach().double().chunk(groups)]
-    return max(norm for norm, _ in found), max(magnitude for _, magnitude in found)
-
-
-def _one_group(
-    kernel: Tensor,
-    size: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-) -> tuple[float, float]:
-    step, span = stride[0], (kernel.shape[2] - 1) * dilation[0] + 1
-    dense = kernel.new_zeros(*kernel.shape[:2], -(-span // step) * step, *kernel.shape[3:])
-    dense[:, :, : span : dilation[0]] = kernel
-    taps = dense.unflatten(2, (-1, step)).transpose(2, 3).flatten(1, 2)  # out, in * step, taps, kh, kw
-    length = size[0] + sum(padding[0])
-    torus = max(-(-length // step), (length - span) // step + 1, taps.shape[2])
-    image = size[1], size[2]
-
-    def images(kernel_at: Tensor) -> Convolution:
-        return Convolution(
-            kernel_at, (stride[1], stride[2]), (dilation[1], dilation[2]), (padding[1], padding[2]), "zeros"
-        )
-
-    error = _PHASE_ERROR * vector_norm_bound(taps) * math.sqrt(taps[0, 0].numel()) * 2
-    norms = []
-    for frequency in range(torus // 2 + 1):
-        turns = (torch.arange(taps.shape[2]) * frequency % torus).double() * (2 * math.pi / torus)
-        real, imaginary = ((taps * wave[:, None, None]).sum(2) for wave in (turns.cos(), turns.sin()))
-        doubled = torch.cat([torch.cat([real, -imaginary], 1), torch.cat([imaginary, real], 1)], 0)
-        norms.append(convolution_norm_bound(images(doubled), image))
-    magnitude = convolution_magnitude_bound(images(taps.abs().sum(2)), image)
-    return (max(norms) + error) * SAFETY, magnitude * (1 + 2.0**-40)
+    images, torus = as_images(kernel, size, stride, dilation, padding, groups)
+    norm = torus_norm_bound(images.kernel.unflatten(0, (groups, -1)), torus)
+    return norm, convolution_magnitude_bound(images, torus)

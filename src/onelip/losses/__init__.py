@@ -1,8 +1,8 @@
 """Losses for 1-Lipschitz networks.
 
-    OffsetCrossEntropy, MultiMargin         a margin between the right class and the others (the comparison paper's)
+    OffsetCrossEntropy, MultiMargin                 a margin between the right class and the others: the paper's
     EMMA, LogitAnnealing, CertificateRegularised    those of the networks after the paper
-    KR, HKR, HKRMulticlass                  Kantorovich-Rubinstein duality: critics and robust classifiers
+    KR, HKR, HKRMulticlass                          Kantorovich-Rubinstein duality: critics and robust classifiers
 
 A certificate of radius r needs scores that differ by at least sqrt(2) r, and a 1-Lipschitz network cannot buy that by
 larger weights: what the loss asks for is what is learned.

@@ -27,9 +27,8 @@ def check_tensor(labels: Tensor) -> None:
         raise InvalidInputError(f"labels must be a tensor, got a {type(labels).__name__}: use torch.as_tensor(labels)")
 
 
-def check_number(loss: nn.Module, name: str, value: float, *, above: float | None = None, least: float = 0.0) -> None:
-    """A finite number above `above`, or of at least `least`."""
-    good = math.isfinite(value) and (value >= least if above is None else value > above)
-    if not good:
-        allowed = f"of at least {least:g}" if above is None else f"above {above:g}"
+def check_number(loss: nn.Module, name: str, value: float, *, above: float | None = None) -> None:
+    """A finite number that is above `above`, or not negative."""
+    if not (math.isfinite(value) and (value >= 0 if above is None else value > above)):
+        allowed = "of at least 0" if above is None else f"above {above:g}"
         raise InvalidInputError(f"{type(loss).__name__}: {name}={value} must be a number {allowed}")

@@ -26,53 +26,48 @@ class KR(nn.Module):
         return -_mean_difference(flat, positive)
 
 
-class HKR(nn.Module):
+class _HingedTransport(nn.Module):
+    """Hinge of a margin and transport term, weighed by alpha and 1 - alpha."""
+
+    def __init__(self, alpha: float = 0.9, margin: float = 1.0) -> None:
+        super().__init__()
+        if not 0 <= alpha <= 1:
+            raise InvalidInputError(f"{type(self).__name__}: alpha={alpha} must be in [0, 1]")
+        check_number(self, "margin", margin, above=0.0)
+        self.alpha, self.margin = alpha, margin
+
+    def _loss(self, values: Tensor, positive: Tensor) -> Tensor:
+        hinge = F.relu(self.margin - torch.where(positive, values, -values)).mean()
+        return self.alpha * hinge - (1 - self.alpha) * _mean_difference(values, positive)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"alpha={self.alpha}, margin={self.margin}"
+
+
+class HKR(_HingedTransport):
     """alpha * mean(max(0, margin - s f)) - (1 - alpha) * (mean of f over s = 1 minus mean of f over s = -1).
 
     A binary classifier, s = ±1, that separates as an optimal transport does; alpha weighs the hinge. Serrurier et al.:
     "Achieving robustness in classification using optimal transport with hinge regularization" (2021).
     """
 
-    def __init__(self, alpha: float = 0.9, margin: float = 1.0) -> None:
-        super().__init__()
-        _check_alpha(self, alpha)
-        check_number(self, "margin", margin, above=0.0)
-        self.alpha, self.margin = alpha, margin
-
     def forward(self, values: Tensor, labels: Tensor) -> Tensor:
         """Values (batch,) or (batch, 1) and labels (batch,) that are 1 (or True) and 0 (or -1)."""
-        flat, positive = _binary(values, labels)
-        hinge = F.relu(self.margin - torch.where(positive, flat, -flat)).mean()
-        return self.alpha * hinge - (1 - self.alpha) * _mean_difference(flat, positive)
-
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"alpha={self.alpha}, margin={self.margin}"
+        return self._loss(*_binary(values, labels))
 
 
-class HKRMulticlass(nn.Module):
+class HKRMulticlass(_HingedTransport):
     """HKR of every class against the rest, averaged over the classes; one score per class.
 
     A class that the batch has no example of, or nothing else, adds nothing to the transport term. `alpha` weighs the
     hinge of this `margin`, as in HKR.
     """
 
-    def __init__(self, alpha: float = 0.9, margin: float = 1.0) -> None:
-        super().__init__()
-        _check_alpha(self, alpha)
-        check_number(self, "margin", margin, above=0.0)
-        self.alpha, self.margin = alpha, margin
-
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Mean loss of scores (batch, classes) and labels (batch,)."""
         check_scores(scores, labels)
-        positive = F.one_hot(labels, scores.shape[1]).bool()
-        hinge = F.relu(self.margin - torch.where(positive, scores, -scores)).mean()
-        return self.alpha * hinge - (1 - self.alpha) * _mean_difference(scores, positive)
-
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"alpha={self.alpha}, margin={self.margin}"
+        return self._loss(scores, F.one_hot(labels, scores.shape[1]).bool())
 
 
 def _mean_difference(values: Tensor, positive: Tensor) -> Tensor:
@@ -91,8 +86,3 @@ def _binary(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             f"{tuple(labels.shape)}"
         )
     return flat, labels > 0
-
-
-def _check_alpha(loss: nn.Module, alpha: float) -> None:
-    if not 0 <= alpha <= 1:
-        raise InvalidInputError(f"{type(loss).__name__}: alpha={alpha} must be in [0, 1]")

@@ -10,7 +10,7 @@ Every part but the method's layers is an isometry, a projection or an activation
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -30,13 +30,10 @@ from onelip.layers import (
     get_method,
     list_methods,
 )
-from onelip.layers.base import LipschitzLayer
 from onelip.layers.grouping import GroupedChannelPad, HalveAndUnshuffle
-from onelip.layers.stacking import stacked_transforms
-from onelip.linalg.fourier import Size
 from onelip.models.batch_parts import apply_in_parts, may_be_split
 from onelip.models.config import ConvNetConfig
-from onelip.models.named_network import check_images
+from onelip.models.named_network import NamedNetwork, check_images
 from onelip.protocol import DATA_SETS, WIDTHS
 
 _ACTIVATIONS: dict[str, Callable[[int], nn.Module]] = {
@@ -49,7 +46,7 @@ _ACTIVATIONS: dict[str, Callable[[int], nn.Module]] = {
 _CONVS_PER_BLOCK = 5
 
 
-class ConvNet(nn.Sequential):
+class ConvNet(NamedNetwork):
     """The network of the comparison paper, tables "Architecture" and "Downsize Block".
 
         zeros around the image up to a square of s x s, zero channels up to w, conv 1 x 1, activation,
@@ -115,9 +112,15 @@ class ConvNet(nn.Sequential):
             setting=setting,
             input_width=input_width,
         )
-        super().__init__(_modules_of(config, {"device": device, "dtype": dtype}))
+        # Stem and head have no equal that they could be transformed with.
+        sizes = {
+            f"block{block}.conv{layer}": (config.padded_size >> (block - 1),) * 2
+            for block in range(1, config.num_blocks + 1)
+            for layer in range(1, _CONVS_PER_BLOCK + 1)
+        }
+        modules = _modules_of(config, {"device": device, "dtype": dtype})
+        super().__init__(modules, sizes, asdict(config), config.input_shape)
         self.config = config
-        self.input_shape = config.input_shape
 
     @classmethod
     def from_config(
@@ -134,37 +137,16 @@ class ConvNet(nn.Sequential):
         """Scores. In training, layers that are alike are transformed together; see `batch_parts` for evaluation."""
         check_images(self, self.input_shape, input)
         bytes_of_image = self.config.channels * self.config.padded_size**2 * input.element_size()
-        if may_be_split(self, input, bytes_of_image):
-            return self._forward_by_stages(input, bytes_of_image)
-        if not self.training or torch.compiler.is_compiling():
+        if not may_be_split(self, input, bytes_of_image):
             return super().forward(input)
-        with stacked_transforms(self._layers_with_sizes()):
-            return super().forward(input)
-
-    def _forward_by_stages(self, x: torch.Tensor, bytes_of_image: int) -> torch.Tensor:
-        """Everything up to a block, block by block: each halves the bytes of an image."""
-        stage: list[nn.Module] = []
+        x, stage = input, list[nn.Module]()
         for name, module in self.named_children():
             stage.append(module)
-            if name.startswith("block"):
+            if name.startswith("block"):  # which halves the bytes of an image
                 x = apply_in_parts(nn.Sequential(*stage), x, bytes_of_image)
                 bytes_of_image //= 2
                 stage = []
         return nn.Sequential(*stage)(x)
-
-    def _layers_with_sizes(self) -> Iterator[tuple[LipschitzLayer, Size]]:
-        """The layers of the blocks, each of which halves the image. Stem and head have no equal."""
-        side = self.config.padded_size
-        for block in range(1, self.config.num_blocks + 1):
-            for module in self.get_submodule(f"block{block}").children():
-                if isinstance(module, LipschitzLayer):
-                    yield module, (side, side)
-            side //= 2
-
-    def __getitem__(self, index: Any) -> Any:
-        # A slice is no longer the network of `config`, so it is a plain sequence of modules.
-        chosen = list(self.named_children())[index] if isinstance(index, slice) else None
-        return super().__getitem__(index) if chosen is None else nn.Sequential(OrderedDict(chosen))
 
 
 def _modules_of(config: ConvNetConfig, factory: dict[str, Any]) -> OrderedDict[str, nn.Module]:
@@ -174,36 +156,25 @@ def _modules_of(config: ConvNetConfig, factory: dict[str, Any]) -> OrderedDict[s
     if any(config.image_padding):
         modules["image_pad"] = nn.ZeroPad2d(config.image_padding)
     modules["pad"] = GroupedChannelPad(channels, group_size)
-    ends = _ends_init(config)
-    modules["stem"] = _conv(config, channels, 1, {**factory, "init": ends})
+    ends = {"init": config.init}
+    published = get_method(config.method).setting
+    if config.init == "published" and published is not None and published.ends_init is not None:
+        ends = {"init": published.ends_init}
+    modules["stem"] = _conv(config, channels, 1, factory | ends)
     modules["stem_activation"] = _activation(config, channels, factory)
     for block in range(1, config.num_blocks + 1):
         last = block == config.num_blocks
-        convs = _convs(config, channels, 1 if last else config.kernel_size, factory)
+        convs: OrderedDict[str, nn.Module] = OrderedDict()
+        for layer in range(1, _CONVS_PER_BLOCK + 1):
+            convs[f"conv{layer}"] = _conv(config, channels, 1 if last else config.kernel_size, factory)
+            convs[f"activation{layer}"] = _activation(config, channels, factory)
         convs["downsize"] = HalveAndUnshuffle(group_size, 1 if last else group_size)
         modules[f"block{block}"] = nn.Sequential(convs)
         channels *= 2
     modules["flatten"] = nn.Flatten()
-    modules["linear"] = create_linear(config.method, channels, channels, init=ends, variant=_variant(config), **factory)
+    modules["linear"] = create_linear(config.method, channels, channels, variant=_variant(config), **factory, **ends)
     modules["scores"] = FirstChannels(config.num_classes)
     return modules
-
-
-def _convs(
-    config: ConvNetConfig, channels: int, kernel_size: int, factory: dict[str, Any]
-) -> OrderedDict[str, nn.Module]:
-    modules: OrderedDict[str, nn.Module] = OrderedDict()
-    for layer in range(1, _CONVS_PER_BLOCK + 1):
-        modules[f"conv{layer}"] = _conv(config, channels, kernel_size, factory)
-        modules[f"activation{layer}"] = _activation(config, channels, factory)
-    return modules
-
-
-def _ends_init(config: ConvNetConfig) -> str:
-    """Start of the first convolution and of the last layer."""
-    published = get_method(config.method).setting
-    ends = None if published is None or config.init != "published" else published.ends_init
-    return config.init if ends is None else ends
 
 
 def _conv(config: ConvNetConfig, channels: int, kernel_size: int, factory: dict[str, Any]) -> nn.Module:
@@ -239,11 +210,7 @@ def create(name: str) -> ConvNet:
     if data_set is None or len(parts) != 2 or parts[0] not in sizes or parts[1] not in methods:
         raise InvalidInputError(
             f"there is no model {name!r}, use <data set>-<size>-<method> or that with -1x1 at the end: "
-            f"{_names(DATA_SETS)}; {_names(sizes)}; {_names(methods)}"
+            f"{', '.join(DATA_SETS)}; {', '.join(sizes)}; {', '.join(methods)}"
         )
     data = DATA_SETS[data_set]
     return ConvNet(parts[1], parts[0], data.num_classes, data.image_size, kernel_size)
-
-
-def _names(names: Any) -> str:
-    return ", ".join(names)

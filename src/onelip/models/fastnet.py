@@ -42,6 +42,7 @@ class FastNet(NamedNetwork):
     """
 
     widths: ClassVar[Mapping[str, int]] = {"XS": 32, "S": 64, "M": 96, "L": 128}
+    usual_size: ClassVar[str] = "S"
     method: ClassVar[str] = "stiefel"
 
     def __init__(
@@ -85,4 +86,4 @@ class FastNet(NamedNetwork):
             "depth": depth,
             "padding_mode": padding_mode,
         }
-        super().__init__(modules, sizes, arguments)
+        super().__init__(modules, sizes, arguments, shape)

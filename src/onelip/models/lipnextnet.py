@@ -78,4 +78,4 @@ class LipNeXt(NamedNetwork):
             "shift": shift,
             "fold": fold,
         }
-        super().__init__(modules, sizes, arguments)
+        super().__init__(modules, sizes, arguments, shape)

@@ -107,7 +107,7 @@ class LiResNet(NamedNetwork):
             "dense_width": features,
             "padding_mode": padding_mode,
         }
-        super().__init__(modules, sizes, arguments)
+        super().__init__(modules, sizes, arguments, shape)
 
     @staticmethod
     def _convolution(key: str, width: int, depth: int, padding_mode: str, factory: dict[str, Any]) -> nn.Module:

@@ -1,10 +1,10 @@
-"""What the networks after the paper's ConvNet share: they are rebuilt from plain arguments, and train stacked."""
+"""What all networks share: they are rebuilt from plain arguments, and train stacked."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,9 @@ class NamedNetwork(nn.Sequential):
     widths: ClassVar[Mapping[str, int]]
     """Width by size, XS to L."""
 
+    usual_size: ClassVar[str] = "XS"
+    """The size that is trained where none is given."""
+
     method: ClassVar[str]
     """The method it is made for."""
 
@@ -35,18 +38,18 @@ class NamedNetwork(nn.Sequential):
         modules: OrderedDict[str, nn.Module],
         sizes: Mapping[str, Size | None],
         arguments: Mapping[str, Any],
+        input_shape: tuple[int, int, int],
     ) -> None:
         super().__init__(modules)
-        self.sizes, self.arguments = dict(sizes), dict(arguments)
-        self.input_shape: tuple[int, int, int] = arguments["input_shape"]
+        self.sizes, self.arguments, self.input_shape = dict(sizes), dict(arguments), input_shape
 
     def forward(self, input: Tensor) -> Tensor:
         """Scores of images (batch, *input_shape)."""
         check_images(self, self.input_shape, input)
         if not self.training or torch.compiler.is_compiling():
             return super().forward(input)
-        layers = [(cast(LipschitzLayer, self.get_submodule(name)), size) for name, size in self.sizes.items()]
-        with stacked_transforms(layers):
+        layers = [(self.get_submodule(name), size) for name, size in self.sizes.items()]
+        with stacked_transforms((layer, size) for layer, size in layers if isinstance(layer, LipschitzLayer)):
             return super().forward(input)
 
     def pair_constants(self) -> Tensor | None:

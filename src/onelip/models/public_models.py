@@ -97,14 +97,15 @@ def _permuted(value: Tensor, key: str) -> Tensor:
     return value[order][:, order] if key == "weight" else value[order]
 
 
-def _aol(layer: State, side: int, is_head: bool) -> dict[str, Tensor]:
-    return {"weight": layer["parametrizations.weight.original"], "bias": layer["bias"]}
+def _named(weight: str) -> Callable[[State, int, bool], dict[str, Tensor]]:
+    """Weight and bias as they are, the weight under another name."""
+    return lambda layer, side, is_head: {"weight": layer[weight], "bias": layer["bias"]}
 
 
 def _bcop(layer: State, side: int, is_head: bool) -> dict[str, Tensor]:
     """Published: K^T = H A1 B1 A2 B2, with horizontal A and vertical B. So K = H^T (H B2 H^T) (H A2 H^T) ..."""
     if is_head:
-        return _aol(layer, side, is_head)
+        return _CONVERTERS["aol"](layer, side, is_head)
     matrices = polar_factor(layer["param_matrices"].double())
     first, rest = matrices[0], matrices[1:].flip(0)
     if not len(rest):
@@ -123,17 +124,9 @@ def _cayley(layer: State, side: int, is_head: bool) -> dict[str, Tensor]:
     }
 
 
-def _kernel(layer: State, side: int, is_head: bool) -> dict[str, Tensor]:
-    return {"weight": layer["kernel"], "bias": layer["bias"]}
-
-
-def _plain(layer: State, side: int, is_head: bool) -> dict[str, Tensor]:
-    return {"weight": layer["weight"], "bias": layer["bias"]}
-
-
 def _sll(layer: State, side: int, is_head: bool) -> dict[str, Tensor]:
     """Published: 1 / (|q| + epsilon) is what Q = exp(q) is here."""
-    return _kernel(layer, side, is_head) | {"q": -(layer["q"].abs() + PUBLISHED_EPSILON).log()}
+    return _CONVERTERS["cpl"](layer, side, is_head) | {"q": -(layer["q"].abs() + PUBLISHED_EPSILON).log()}
 
 
 def _soc(layer: State, side: int, is_head: bool) -> dict[str, Tensor]:
@@ -150,11 +143,11 @@ def _soc(layer: State, side: int, is_head: bool) -> dict[str, Tensor]:
 
 
 _CONVERTERS: dict[str, Callable[[State, int, bool], dict[str, Tensor]]] = {
-    "aol": _aol,
+    "aol": _named("parametrizations.weight.original"),
     "bcop": _bcop,
     "cayley": _cayley,
-    "cpl": _kernel,
-    "lot": _plain,
+    "cpl": _named("kernel"),
+    "lot": _named("weight"),
     "sll": _sll,
     "soc": _soc,
 }

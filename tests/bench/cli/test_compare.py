@@ -48,6 +48,16 @@ def test_the_plan_fits_80_columns_and_writes_nothing(
     assert len(rows) + trials == jobs
 
 
+@pytest.mark.parametrize(("arguments", "beside"), [("--budgets 20s", 1), ("--methods aol", 0), ("--width 4", 0)])
+def test_a_network_for_short_budgets_stands_beside_the_comparison(
+    arguments: str, beside: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ("compare", *arguments.split(), "--measure", "none") if not beside else ("compare", *arguments.split())
+    assert run_command([*chosen, "--device", "cpu", "--dry-run"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["train"]]
+    assert sum("fastnet" in row for row in rows) == beside
+
+
 def test_the_plan_shows_time_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["compare", "--preset", "cpu", "--methods", "soc", "--device", "cpu", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -1,6 +1,7 @@
 """`onelip data`: what it prints and how it exits."""
 
 import io
+import json
 import zipfile
 from pathlib import Path
 
@@ -90,3 +91,46 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys, data_
 def test_command_lines_that_do_not_parse(arguments, capsys):
     assert run(arguments) == 2
     assert capsys.readouterr().err.startswith("onelip: ")
+
+
+def test_every_action_has_json(small_zip, tmp_path, capsys, data_folder):
+    def printed(*arguments: str) -> object:
+        code = run(["data", *arguments, "--json"])
+        captured = capsys.readouterr()
+        return code, json.loads(captured.out)
+
+    fetch = ("fetch", "tiny-imagenet", "--from", str(small_zip))
+    facts = {"name": "tiny-imagenet", "train_images": 400, "test_images": 1, "classes": 200, "shape": [3, 64, 64]}
+    code, fetched = printed(*fetch)
+    assert code == 0
+    assert fetched.items() >= {**facts, "here": True, "file": str(data_folder / "tiny-imagenet.safetensors")}.items()
+    code, listed = printed("list")
+    assert code == 0
+    assert {entry["name"]: entry["here"] for entry in listed} == {
+        "cifar10": False,
+        "cifar100": False,
+        "tiny-imagenet": True,
+        "cifar10-mini": True,
+    }
+    for label in ("a", "b"):
+        (tmp_path / "own" / label).mkdir(parents=True)
+        for number in range(5):
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "own" / label / f"{number}.png")
+    code, added = printed("add", str(tmp_path / "own"))
+    assert (code, added["train_images"], added["test_images"], added["shape"]) == (0, 8, 2, [3, 8, 8])
+    (data_folder / "tiny-imagenet.safetensors").write_bytes(b"damaged")
+    code, verified = printed("verify")
+    assert code == 1
+    assert {entry["name"]: entry["good"] for entry in verified} == {
+        "tiny-imagenet": False,
+        "cifar10-mini": True,
+        added["name"]: True,
+    }
+
+
+def test_a_pipe_gets_lines_of_progress_and_quiet_none(small_zip, capsys):
+    fetch = ["data", "fetch", "tiny-imagenet", "--from", str(small_zip)]
+    assert run(fetch) == 0
+    assert ": " in capsys.readouterr().err
+    assert run([*fetch, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""

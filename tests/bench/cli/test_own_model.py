@@ -49,8 +49,8 @@ def test_train_evaluate_check_export(tmp_path: Path, capsys: pytest.CaptureFixtu
     evaluate = ["evaluate", run.folder.name, "--runs-dir", str(tmp_path)]
     assert run_command(evaluate) == 2, "the name in a record is not imported"
     assert f"--model {MODEL}" in capsys.readouterr().err
-    assert run_command([*evaluate, "--model", MODEL]) == 0
-    check = ["check", str(checkpoint), "--dataset", "tiny", "--samples", "8", "--tolerance", "0.01"]
+    assert run_command(["evaluate", str(run.folder), "--model", MODEL]) == 0, "the path that training printed"
+    check = ["check", str(checkpoint), "--samples", "8", "--tolerance", "0.01"]  # on what it was trained on
     assert run_command(check) == 2
     run_command([*check, "--model", MODEL])
     assert "proven Lipschitz bound" in capsys.readouterr().out
@@ -91,6 +91,16 @@ def test_a_model_in_the_working_folder(
     assert "Flatten" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("command", "folder"), [("train", "--runs-dir"), ("search", "--studies-dir")])
+def test_a_model_that_cannot_be_imported_leaves_no_record(
+    command: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [command, "--model", "no_such_module:make", "--dataset", "tiny", "--epochs", "1"]
+    assert run_command([*arguments, folder, str(tmp_path / "out")]) == 2
+    assert "cannot import no_such_module" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("extra", [{"method": "aol"}, {"size": "S"}, {"width": 8}])
 def test_options_of_convnet_are_refused(extra: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError, match="--method, --size and --width"):
@@ -118,3 +128,15 @@ def test_a_study_runs_a_model_of_ones_own_only_if_it_is_named(
     assert "cannot import nothing" in capsys.readouterr().err
     assert run_command(["compare", "--model", "nothing:here", "--out", "other"]) == 2
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("function", ["without_arguments", "of_classes"])
+def test_a_function_gets_the_arguments_that_it_takes(
+    function: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"model_factories:{function}"
+    assert run_command(["check", name, "--input-shape", "3", "8", "8"]) == 0
+    assert run_command(["train", "--model", name, *TRAIN[3:], "--epochs", "1", "--runs-dir", str(tmp_path)]) == 0
+    (run,) = load_records(tmp_path).runs
+    assert f"onelip check {run.folder / 'model.safetensors'} --model {name}" in capsys.readouterr().out
+    load_model(run.folder / "model.safetensors", allow="model_factories")

@@ -241,13 +241,13 @@ def test_really_full_disk(small_disk, tmp_path):
 def test_unusable_folder(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("ONELIP_DATA", str(tmp_path / "file" / "below"))
-    with pytest.raises(DataError, match="cannot use the data folder"):
+    with pytest.raises(DataError, match=r"cannot write in .*ONELIP_DATA"):
         fetch(ENTRY)
 
 
 def test_two_fetches_at_a_time_are_refused(data_folder):
     def read_while_another_starts(path: Path, progress: object) -> Dataset:
-        with pytest.raises(DataError, match="another `onelip data fetch` is running"):
+        with pytest.raises(InvalidInputError, match="another process writes here"):
             fetch(ENTRY, path)
         return make_dataset()
 

@@ -113,6 +113,25 @@ def test_what_slurm_refuses(sbatch: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 
 @needs_submitit
+def test_a_controller_that_restarts_is_waited_for(sbatch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when nothing of the study is in the queue; one that answers, and refuses, is an error."""
+    monkeypatch.setattr(slurm_engine, "_SECONDS_PER_QUEUE_LOOK", 0.0)
+    queue: list[set[str] | None] = [set(), set()]
+    monkeypatch.setattr(slurm_engine, "_queued", lambda: queue.pop(0) if queue else None)
+    engine = SlurmEngine(sbatch / "study", SlurmRequest())
+    engine.start(FakeJob("a"))
+    ended = [one for _ in range(3) for one in engine.wait(0.0)]
+    assert [(one.name, one.code) for one in ended] == [("a", None)], "it has left the queue"
+    (sbatch / "refuse").write_text("Unable to contact slurm controller (connect failure)")
+    engine.start(FakeJob("a"))
+    assert engine.wait(0.0) == []
+    assert engine.running == 1
+    queue.append(set())
+    with pytest.raises(OnelipError, match="Unable to contact"):
+        engine.wait(0.0)
+
+
+@needs_submitit
 def test_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InvalidInputError, match="--slurm-local"):
@@ -246,7 +265,7 @@ def test_a_cancelled_task_of_ray_lets_its_job_save(tmp_path: Path, handler: Any)
     try:
         threading.Thread(target=cancel, daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
-            run_process((sys.executable, "-c", script), str(output), {})
+            run_process(JobCommand((sys.executable, "-c", script), str(output)))
     finally:
         signal.signal(signal.SIGINT, before)
     assert saved.exists()

@@ -24,6 +24,7 @@ from small_study import COMMAND, assert_same_records, attempts_of, run_inline
 
 from onelip.bench.runs import read_record
 
+needs_slurm = pytest.mark.skipif(slurm_cluster.why_not() is not None, reason=str(slurm_cluster.why_not()))
 needs_submitit = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason='needs the extra "slurm"')
 
 
@@ -90,7 +91,8 @@ class Trial:
 
     def continued(self) -> set[str]:
         """Runs that began from a checkpoint."""
-        return set((self.stalls / "continued").read_text().split())
+        path = self.stalls / "continued"
+        return set(path.read_text().split()) if path.exists() else set()
 
     def check(self, whole: Path) -> None:
         """All records, each made once, and what they say."""
@@ -168,29 +170,54 @@ def test_the_jobs_of_a_lost_node_continue_elsewhere(tmp_path: Path, whole: Path,
 
 @pytest.mark.slow  # Slurm lets a cancelled and a requeued job wait, three minutes in all
 @needs_submitit
-@pytest.mark.skipif(slurm_cluster.why_not() is not None, reason=str(slurm_cluster.why_not()))
+@needs_slurm
 def test_a_study_on_a_real_slurm(tmp_path: Path, whole: Path) -> None:
     """A job is cancelled, the driver is killed, and a job is requeued in the middle."""
-    with slurm_cluster.slurm_cluster() as environment:
-        trial = Trial(tmp_path, "--engine slurm --time 10m", environment)
-
-        def slurm(*command: str) -> None:
-            subprocess.run(command, env=environment, check=True, capture_output=True)
-
+    with slurm_cluster.slurm_cluster() as cluster:
+        trial = Trial(tmp_path, "--engine slurm --time 10m", cluster.environment)
         try:
             first = trial.start_driver()
             _, cancelled = trial.wait_for_stall(1)
-            slurm("scancel", trial.slurm_id(cancelled))
+            cluster.ask("scancel", trial.slurm_id(cancelled))
             _, requeued = trial.wait_for_stall(2)
             second = trial.start_driver()
             first.kill()
             first.wait()
             number = trial.slurm_id(requeued)
-            slurm("scontrol", "requeue", number)
-            slurm("scontrol", "update", f"JobId={number}", "StartTime=now")  # Slurm would wait for two minutes
+            cluster.ask("scontrol", "requeue", number)
+            cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now")  # Slurm would wait for two minutes
             assert second.wait() == 0, trial.outputs()
         finally:
             trial.end()
     trial.check(whole)
     assert {cancelled, requeued} <= trial.continued(), "from their checkpoints"
     assert {one.engine for tried in attempts_of(trial.study).values() for one in tried} == {"slurm"}
+
+
+@pytest.mark.slow  # Slurm takes a minute to miss a node
+@needs_submitit
+@needs_slurm
+def test_the_jobs_of_a_lost_node_of_slurm_continue_elsewhere(tmp_path: Path, whole: Path) -> None:
+    """Two nodes train at once; one is lost with its training, the driver is killed, and the node comes back."""
+    with slurm_cluster.slurm_cluster(nodes=2) as cluster:
+        trial = Trial(tmp_path, "--engine slurm --time 10m", cluster.environment)
+        try:
+            first = trial.start_driver()
+            stalled = dict(trial.wait_for_stall(number) for number in (1, 2))
+            (lost,) = stalled.keys() & set(cluster.processes("n2"))
+            (left,) = stalled.keys() - {lost}
+            cluster.lose("n2")
+            number = trial.slurm_id(stalled[lost])
+            trial.wait_until(lambda: cluster.ask("squeue", "--array", "-h", "-j", number, "-o", "%T") == "PENDING")
+            cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now")  # Slurm would wait for two minutes
+            second = trial.start_driver()
+            first.kill()
+            first.wait()
+            os.kill(left, signal.SIGCONT)
+            trial.wait_until(lambda: stalled[lost] in trial.continued())
+            cluster.start("n2")  # not earlier: slurmctld 22.05 may crash if a job begins where it was lost
+            assert second.wait() == 0, trial.outputs()
+        finally:
+            trial.end()
+    trial.check(whole)
+    assert stalled[lost] in trial.continued(), "from its checkpoint"

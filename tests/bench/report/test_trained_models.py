@@ -160,3 +160,14 @@ def test_findings_call_nothing_better_that_is_not(tmp_path: Path) -> None:
     finish(tmp_path, "train", train_config("soc", "XS", "cifar10", "2h"), train_metrics(0.30, 0.4, 1.0))
     (sentence,) = findings(read_study(tmp_path), models_in(tmp_path))
     assert "SOC XS certifies most: 30.0 ± 1.4 %" in sentence
+
+
+def test_findings_name_the_best_of_other_networks_apart(tmp_path: Path) -> None:
+    finish(tmp_path, "train", train_config("aol", "XS", "cifar10", "2h"), train_metrics(0.25, 0.3, 1.0))
+    for method, value in (("stiefel", 0.41), ("bcop", 0.35)):
+        config = train_config(method, "S", "cifar10", "2h")
+        config["network"]["model"] = "fastnet"
+        finish(tmp_path, "train", config, train_metrics(value, 0.5, 1.0))
+    best, other = findings(read_study(tmp_path), models_in(tmp_path))
+    assert "AOL XS certifies 25.0" in best
+    assert "fastnet S certifies 41.0" in other

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import tiny_data
 
+from onelip.bench.runs import read_dataclass
 from onelip.bench.study.job_base import Job
-from onelip.bench.study.options import MAIN_METHODS, StudyOptions, options_from_plain, preset
+from onelip.bench.study.options import MAIN_METHODS, StudyOptions, beside_preset, preset
 from onelip.bench.study.planner import find_job, plan
 from onelip.bench.study.search_job import SearchJob
 from onelip.bench.study.train_job import TrainJob
@@ -46,6 +47,17 @@ def test_quick_trains_all_main_methods_once() -> None:
     }
     # The promise is ten minutes on two cores: the estimate leaves two for the report and a slow machine.
     assert sum(job.estimated_seconds(_nowhere) or 1e9 for job in jobs) < 8 * 60
+
+
+def test_quick_trains_one_network_for_short_budgets_beside_the_comparison() -> None:
+    beside = beside_preset("quick")
+    assert beside is not None
+    (job,) = plan(beside)
+    assert isinstance(job, TrainJob)
+    assert (job.spec.network.model, job.spec.recipe, job.spec.budget) == ("fastnet", "fast", "30s")
+    assert {one.spec.budget for one in plan(preset("quick")) if isinstance(one, TrainJob)} == {"30s"}
+    assert any("fastnet" in note for note in beside.notes())
+    assert all(beside_preset(name) is None for name in ("cpu", "minutes", "paper"))
 
 
 def test_the_protocol_of_the_paper() -> None:
@@ -173,7 +185,7 @@ def test_bad_names_are_refused_by_the_planner() -> None:
 
 def test_options_of_another_version_are_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"study\.json has no .*sizes"):
-        options_from_plain({"methods": ["aol"]}, "study.json")
+        read_dataclass(StudyOptions, {"methods": ["aol"]}, "study.json")
 
 
 def test_notes_are_honest_about_short_studies() -> None:

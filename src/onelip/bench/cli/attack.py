@@ -13,8 +13,8 @@ import tyro
 from rich.console import Console
 from torch import Tensor
 
-from onelip.bench.cli.images import MODEL_HELP, first_test_images, load_trusted
-from onelip.bench.cli.stages import QUIET_HELP, Tell, stages
+from onelip.bench.cli.images import MODEL_HELP, first_test_images, load_trusted, trained_on
+from onelip.bench.cli.stages import Tell, stages
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.terminal import plain_table
 from onelip.certification import BrokenCertificateError
@@ -35,14 +35,16 @@ class AttackOptions:
     """Radii, as numbers or fractions, for pixels in [0, 1]."""
     attacks: tuple[str, ...] = ("pgd", "ddn", "fmn", "deepfool", "cw")
     """Which attacks: pgd ddn fmn deepfool cw."""
-    dataset: DatasetOption = "cifar10-mini"
-    """Where the test images come from."""
+    dataset: DatasetOption | None = None
+    """Where the test images come from; by default what the network was trained on, if the file lies in the folder of
+    its run, else cifar10-mini."""
     samples: int = 100
     """Number of test images."""
     batch_size: int = 100
     """Images that are attacked at once."""
     model: Annotated[str | None, tyro.conf.arg(help=MODEL_HELP)] = None
-    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print a JSON object instead of a table."""
 
@@ -50,7 +52,7 @@ class AttackOptions:
         """Print accuracy, robust accuracy under each attack, and certified accuracy."""
         eps = [_fraction(value) for value in self.eps]
         model = load_trusted(self.checkpoint, self.model).eval()
-        batches = first_test_images(model, self.dataset, self.samples, self.batch_size)
+        batches = first_test_images(model, self.dataset or trained_on(self.checkpoint), self.samples, self.batch_size)
         try:
             with stages(self.quiet) as tell:
                 report = attack(model, _counted(batches, self.samples, tell), eps, attacks=self.attacks)

@@ -10,15 +10,15 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from onelip.bench.cli.images import MODEL_HELP, first_test_images, load_trusted
-from onelip.bench.cli.stages import QUIET_HELP, stages
+from onelip.bench.cli.images import MODEL_HELP, first_test_images, load_trusted, trained_on
+from onelip.bench.cli.stages import stages
 from onelip.bench.report.figures.layer_lines import save_diagnostics
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.terminal import plain_table
 from onelip.certification import explain
 from onelip.certification.diagnostics import Diagnostics, diagnose
 from onelip.errors import InvalidInputError, UnknownLipschitzConstant
-from onelip.factories import build, find_factory, is_factory_name, search_working_folder
+from onelip.factories import build, find_factory, is_factory_name, search_working_folder, taken_arguments
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ class CheckOptions:
     """
 
     checkpoint: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE|MODULE:FUNCTION")]
-    """File written by onelip.save_model, name of one of onelip's own networks, or your function of num_classes and
-    input_shape that returns a model."""
-    dataset: DatasetOption = "cifar10-mini"
-    """Where the batch comes from; its images must have the size of the network's."""
+    """File written by onelip.save_model, name of one of onelip's own networks, or your function that returns a
+    model, which is called with num_classes and input_shape if it takes them."""
+    dataset: DatasetOption | None = None
+    """Where the batch comes from; its images must have the size of the network's. By default what the network was
+    trained on, if the file lies in the folder of its run, else cifar10-mini."""
     samples: int = 64
     """Test images in the batch."""
     tolerance: float = 1e-4
@@ -53,7 +54,8 @@ class CheckOptions:
     """Also print the graph: every call, its constant, how much it rounds, and what makes the product large."""
     figure: Path | None = None
     """Write the figures to this file (png, pdf or svg)."""
-    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print a JSON object instead of a table."""
 
@@ -64,7 +66,9 @@ class CheckOptions:
         if self.figure is not None and not self.figure.parent.is_dir():
             raise InvalidInputError(f"{self.figure}: there is no folder {self.figure.parent}")
         model = load_trusted(self.checkpoint, self.model)
-        x, labels = next(iter(first_test_images(model, self.dataset, self.samples, self.samples)))
+        x, labels = next(
+            iter(first_test_images(model, self.dataset or trained_on(self.checkpoint), self.samples, self.samples))
+        )
         with stages(self.quiet) as tell:
             tell(f"proving the bounds of {self.checkpoint}")
             found = diagnose(model, x, labels)
@@ -84,8 +88,9 @@ class CheckOptions:
         if self.input_shape is None:
             raise InvalidInputError(f"{self.checkpoint}: say what the model takes: --input-shape CHANNELS HEIGHT WIDTH")
         search_working_folder()
-        arguments = {"num_classes": self.num_classes, "input_shape": list(self.input_shape)}
-        model = build(find_factory(self.checkpoint), arguments)
+        factory = find_factory(self.checkpoint)
+        offered = {"num_classes": self.num_classes, "input_shape": list(self.input_shape)}
+        model = build(factory, taken_arguments(factory, offered))
         advice = "`onelip.convert(model, method=...)` returns a copy in which every operation has a bound of 1"
         try:
             explanation = explain(model, self.input_shape)

@@ -22,7 +22,7 @@ from onelip.bench.study.job_base import Job, JobState, JobStatus, state_of
 from onelip.bench.study.job_memory import predicted_bytes
 from onelip.bench.study.job_tables import plan_table, result_table
 from onelip.bench.study.live_view import LiveView
-from onelip.bench.study.options import PresetName, StudyOptions, preset
+from onelip.bench.study.options import PresetName, StudyOptions, beside_preset, preset
 from onelip.bench.study.planner import plan
 from onelip.bench.study.study_file import add_to_study, check_trusted, stored_options
 from onelip.bench.study.time_left import TimeLeft, short_duration
@@ -143,7 +143,12 @@ class CompareCommand:
             return stored
         # Another device than this machine's may be that of a cluster's nodes.
         device = usable_device() if self.device == "auto" else self.device
-        return [preset(self.preset or "quick").changed(**given, device=device)]
+        name = self.preset or "quick"
+        chosen, beside = [preset(name).changed(**given, device=device)], beside_preset(name)
+        shared = {key: given[key] for key in ("datasets", "budgets", "epochs", "seeds")}
+        if beside is not None and all(value in (None, ()) for key, value in given.items() if key not in shared):
+            chosen.append(beside.changed(**shared, device=device))
+        return chosen
 
     def _continuation(self) -> str:
         """The command that goes on with the study: on the same engine, with models of the user's own named again."""
@@ -166,8 +171,10 @@ class CompareCommand:
 def _title(jobs: Sequence[Job], study: Path) -> str:
     methods = {job.network.method for job in jobs if job.kind == "train"}
     datasets = dict.fromkeys(job.network.dataset for job in jobs)
-    count = f"{len(methods)} method{'s' if len(methods) != 1 else ''}"
-    return f"comparing {count} on {', '.join(datasets)} in {study}: {len(jobs)} jobs"
+    counts = [
+        f"{count} {word}{'s' if count != 1 else ''}" for count, word in ((len(methods), "method"), (len(jobs), "job"))
+    ]
+    return f"comparing {counts[0]} on {', '.join(datasets)} in {study}: {counts[1]}"
 
 
 def _print_plan(jobs: Sequence[Job], study: Path, workers: int, console: Terminal) -> None:

@@ -6,15 +6,14 @@ import importlib.util
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-import tyro
 from rich.console import Console
 from torch import Tensor, nn
 
 import onelip
-from onelip.bench.cli.stages import QUIET_HELP, stages
+from onelip.bench.cli.stages import stages
 from onelip.bench.data import list_datasets, load
 from onelip.bench.data.cache import cache_folder, read_note
 from onelip.bench.data.catalogue import get_dataset, is_embedded
@@ -28,6 +27,7 @@ _EXTRAS = {
     "attack": ("foolbox",),
     "augment": ("kornia",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "hub": ("huggingface_hub",),
     "ray": ("ray",),
     "slurm": ("submitit",),
 }
@@ -53,7 +53,8 @@ class DoctorOptions:
     the directions of the gradients and in random ones. That takes some 20 seconds. Exit code 1 if a test failed.
     """
 
-    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print JSON."""
 

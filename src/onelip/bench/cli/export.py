@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from onelip.bench.cli.images import MODEL_HELP, load_trusted
-from onelip.bench.cli.stages import QUIET_HELP, stages
+from onelip.bench.cli.stages import stages
 from onelip.bench.runs import dump_json
 from onelip.errors import InvalidInputError
 from onelip.export import export_onnx, export_torch
@@ -33,7 +33,8 @@ class ExportOptions:
     model: Annotated[str | None, tyro.conf.arg(help=MODEL_HELP)] = None
     input_shape: tuple[int, ...] | None = None
     """Shape of one input, such as 3 32 32; a ConvNet knows its own."""
-    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print a JSON list of the files with their sizes."""
 

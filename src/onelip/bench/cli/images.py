@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from torch import Tensor, nn
 
 from onelip.bench.data import get_dataset, load, normalise
+from onelip.bench.runs import is_run, read_record
 from onelip.checkpoints import load_model
 from onelip.errors import InvalidInputError
 from onelip.factories import search_working_folder
@@ -19,6 +21,12 @@ def load_trusted(checkpoint: str, model: str | None) -> nn.Module:
     """The network in a file, or one of onelip's own; a factory is imported only if the user has named it."""
     search_working_folder()
     return load_model(checkpoint, allow=() if model is None else (model,))
+
+
+def trained_on(checkpoint: str) -> str:
+    """The data set of the run in whose folder a file lies; cifar10-mini where it lies in none."""
+    folder = Path(checkpoint).absolute().parent
+    return read_record(folder).network.dataset if is_run(folder) else "cifar10-mini"
 
 
 def first_test_images(model: nn.Module, dataset: str, samples: int, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from onelip.bench.measurement.measurements import Outcome, Quantity
 from onelip.bench.measurement.memory_limits import GIB
+from onelip.bench.report.report_table import NOTHING, with_prefix
 from onelip.bench.runs.durations import parse_duration
 from onelip.bench.terminal import Terminal, plain_table
 from onelip.protocol import REFERENCE
@@ -95,7 +96,4 @@ def _interval(ratio: Metrics) -> tuple[str, str]:
 
 def short_number(value: float) -> str:
     """Three digits and a factor: 1.21 G; a dash for nothing."""
-    for factor, sign in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {sign}"
-    return f"{value:.3g}" if value else "-"
+    return with_prefix(value) if value else NOTHING

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from onelip.bench.cli.report import counted_theory
-from onelip.bench.cli.stages import QUIET_HELP, stages
+from onelip.bench.cli.stages import stages
 from onelip.bench.measurement.complexity import published_training_memory
 from onelip.bench.published import published_epochs
 from onelip.bench.report.paper_items import ITEMS, PaperSources
@@ -41,7 +41,8 @@ class PaperOptions:
     list: bool = False
     """Print the names, what they are in the paper, and the commands that make our records."""
 
-    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print a JSON object: where the page is, and which items have no records of ours."""
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onelip.bench import published
+from onelip.bench.report.report_table import scientific
 from onelip.errors import InvalidInputError, did_you_mean
 
 _FIRST_COLUMNS = ("dataset", "method", "model", "size")
@@ -170,8 +171,7 @@ def _cell(column: str, value: Any) -> str:
     if value is None:
         return "-"
     if column in ("learning_rate", "weight_decay"):
-        mantissa, exponent = f"{value:.0e}".split("e")
-        return f"{mantissa}e{int(exponent)}"
+        return scientific(value)
     if column == "parameters_millions":
         return f"{value:g}"
     return f"{value:.1f}" if isinstance(value, float) else str(value)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from onelip.bench.cli.stages import QUIET_HELP, stages
+from onelip.bench.cli.stages import stages
 from onelip.bench.measurement.complexity import COSTS, LayerShape, pretty
 from onelip.bench.measurement.layer_costs import counted_rows
 from onelip.bench.report.cost_tables import Theory, TheoryLine
@@ -32,7 +32,8 @@ class ReportOptions:
     theory: bool = True
     """Put the complexity table in, with counted figures beside the formulas (takes a few seconds)."""
 
-    quiet: Annotated[bool, tyro.conf.arg(help=QUIET_HELP)] = False
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print a JSON object with the paths that were written and what the study does not have."""
 

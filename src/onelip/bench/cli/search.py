@@ -15,7 +15,7 @@ from onelip.bench.runs.durations import parse_duration
 from onelip.bench.search.searcher import SearchConfig, best_trial, search
 from onelip.bench.terminal import Terminal, plain_table
 from onelip.bench.training import TrainOptions
-from onelip.factories import search_working_folder
+from onelip.factories import find_factory, search_working_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,8 @@ class SearchCommand:
     def run(self) -> int:
         """Search; 1 if no trial was successful."""
         search_working_folder()
+        if self.spec.network.is_factory:
+            find_factory(self.spec.network.model)  # one that cannot be imported is refused before there is a folder
         config = SearchConfig(
             base=self.spec,
             trials=self.trials,

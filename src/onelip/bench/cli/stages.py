@@ -11,9 +11,6 @@ from onelip.bench.terminal import Terminal
 BETWEEN_LINES = 5.0
 """Seconds between two lines where there is no terminal."""
 
-QUIET_HELP = "Show no progress."
-
-
 Tell = Callable[[str], None]
 """Says what is being done, in place of what was said before."""
 

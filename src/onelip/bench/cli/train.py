@@ -14,7 +14,7 @@ from onelip.bench.training import TrainOptions, train
 from onelip.bench.training.distributed import is_first_process
 from onelip.bench.training.evaluation import evaluate_run
 from onelip.bench.training.loop import MODEL_FILE
-from onelip.factories import search_working_folder
+from onelip.factories import find_factory, search_working_folder
 from onelip.protocol import RADIUS_NUMERATORS
 
 
@@ -48,6 +48,8 @@ class TrainCommand:
     def run(self) -> int:
         """Train; 1 if the run ended in any way but finished."""
         search_working_folder()
+        if self.spec.network.is_factory:
+            find_factory(self.spec.network.model)  # one that cannot be imported is refused before there is a folder
         seconds = parse_duration(self.checkpoint_every)
         options = TrainOptions(device=self.device, checkpoint_seconds=seconds, progress=not self.quiet)
         record = train(self.spec, self.runs_dir, options)
@@ -64,7 +66,8 @@ class TrainCommand:
         if record.status is RunStatus.FINISHED:
             model = shlex.quote(str(folder / MODEL_FILE))
             runs = shlex.quote(str(self.runs_dir))
-            say_next(f"onelip check {model}", f"onelip attack {model}", f"onelip report {runs}")
+            own = f" --model {record.network.model}" if record.network.is_factory else ""
+            say_next(f"onelip check {model}{own}", f"onelip attack {model}{own}", f"onelip report {runs}")
         return 0 if record.status is RunStatus.FINISHED else 1
 
 

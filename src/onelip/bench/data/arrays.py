@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from onelip.bench.data.cache import save
 from onelip.bench.data.dataset import Dataset
-from onelip.bench.data.own import find_kept, keep, own_name
+from onelip.bench.data.own import find_kept, own_name
 from onelip.bench.data.seeds import generator_for
 from onelip.errors import InvalidInputError
 from onelip.protocol import DatasetInfo
@@ -66,7 +67,7 @@ def from_arrays(
     digest.update(repr((class_names and list(class_names), None if len(parts) == 2 else seed)).encode())
     dataset = assemble(own_name("arrays", name, digest.hexdigest()), parts, class_names, "given as arrays", seed)
     if find_kept(dataset.name) is None:
-        keep(dataset)
+        save(dataset)
     return dataset
 
 

@@ -43,7 +43,6 @@ class BatchStream:
         seed: int,
         augment: Augmentation | None = None,
         *,
-        shuffle: bool = True,
         drop_last: bool = True,
         rank: int = 0,
         world_size: int = 1,
@@ -59,7 +58,7 @@ class BatchStream:
                 f"batch_size {batch_size} is larger than the {len(split)} images there are; choose a smaller one"
             )
         self.split, self.batch_size, self.seed, self.augment = split, batch_size, seed, augment
-        self.shuffle, self.drop_last, self.rank, self.world_size = shuffle, drop_last, rank, world_size
+        self.drop_last, self.rank, self.world_size = drop_last, rank, world_size
         self.epoch = 0
         self.batch = 0
 
@@ -85,9 +84,7 @@ class BatchStream:
 
     def _plan(self, epoch: int) -> tuple[Tensor, Tensor | None]:
         count, device = len(self.split), self.split.images.device
-        order = torch.arange(count)
-        if self.shuffle:
-            order = torch.randperm(count, generator=generator_for(self.seed, "order", epoch))
+        order = torch.randperm(count, generator=generator_for(self.seed, "order", epoch))
         if self.augment is None:
             return order.to(device), None
         draws = self.augment.draw(count, generator_for(self.seed, "augmentation", epoch))

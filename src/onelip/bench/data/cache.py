@@ -24,6 +24,7 @@ from onelip.protocol import DatasetInfo
 FORMAT_VERSION = 2
 _READABLE_VERSIONS = (1, 2)
 """Files of version 1 have no facts about the data set and no checksum of the header."""
+_UNREADABLE = (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError)
 
 
 def cache_folder() -> Path:
@@ -32,9 +33,14 @@ def cache_folder() -> Path:
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "onelip"
 
 
+def stored_at(name: str) -> Path:
+    """Where the data set of this name is, or would be."""
+    return cache_folder() / f"{name.replace(':', '-')}.safetensors"
+
+
 def cache_file(info: DatasetInfo) -> Path:
     """Where this data set is, or would be."""
-    return cache_folder() / f"{info.name.replace(':', '-')}.safetensors"
+    return stored_at(info.name)
 
 
 def save(dataset: Dataset) -> Path:
@@ -50,6 +56,12 @@ def save(dataset: Dataset) -> Path:
     }
     header["header_sha256"] = _header_digest(header)
     path = cache_file(dataset.info)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"cannot write in {path.parent} ({error.strerror}); choose a folder with ONELIP_DATA"
+        ) from error
     write_atomically(path, safetensors.torch.save(arrays, metadata={"onelip": json.dumps(header)}))
     return path
 
@@ -72,7 +84,7 @@ def load_cached(info: DatasetInfo) -> Dataset:
         return Dataset(info, **arrays, class_names=tuple(header["class_names"]), note=header["note"])
     except DataError:
         raise
-    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise DataError(f"{path}: damaged, or not written by onelip ({error}); run {again}") from error
 
 
@@ -86,19 +98,18 @@ def cached_info(path: Path) -> DatasetInfo | None:
         counts = (info.num_classes, info.image_size, info.channels, info.train_size, info.test_size)
         good = all(type(count) is int and count > 0 for count in counts) and len(info.mean) == info.channels
         return info if good and isinstance(info.name, str) else None
-    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
+    except _UNREADABLE:
         return None
 
 
 def read_note(info: DatasetInfo) -> str | None:
     """The note of a stored data set without reading its arrays; None if it is not stored."""
-    path = cache_file(info)
-    if not path.is_file():
+    if not cache_file(info).is_file():
         return None
     try:
-        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+        with safetensors.safe_open(cache_file(info), framework="pt", device="cpu") as file:
             return str(_header(file)["note"])
-    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
+    except _UNREADABLE:
         return "damaged"
 
 

@@ -7,8 +7,11 @@ constant of the pipeline by 1 / min(std), and every certified radius would be wr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +27,19 @@ ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 def silent(stage: str, done: int, total: int | None) -> None:
     """The progress callback that shows nothing."""
+
+
+def in_threads(function: Callable[[Any], Any], items: Sequence[Any], stage: str, progress: Progress) -> list[Any]:
+    """The results for all items, in order. Pillow decodes outside the interpreter lock, so threads are enough.
+
+    The queue is filled in steps: an error then surfaces at once and not after all other items.
+    """
+    results: list[Any] = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        while len(results) < len(items):
+            results += pool.map(function, items[len(results) : len(results) + 1000])
+            progress(stage, len(results), len(items))
+    return results
 
 
 class DataError(OnelipError):

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import Timeout
-
-from onelip.atomic_files import remove_temporaries
+from onelip.atomic_files import WriteError, remove_temporaries
 from onelip.bench.data.cache import cache_folder, save
 from onelip.bench.data.catalogue import Entry
 from onelip.bench.data.dataset import DataError, Dataset, Progress, silent
 from onelip.bench.data.download import RemoteFile, SourceError, download
 from onelip.bench.data.npm import NpmPackage, pack
-from onelip.bench.file_lock import LOCK_FILE, lock_file
+from onelip.bench.file_lock import RunLock
 from onelip.errors import InvalidInputError
 
 SOURCE_FAILED = "source failed: "
@@ -95,13 +93,9 @@ def _remove_if_empty(folder: Path) -> None:
 def _locked(folder: Path) -> Iterator[None]:
     """One fetch at a time: two would write to the same `.part` file."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = lock_file(folder / LOCK_FILE)
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise DataError(f"another `onelip data fetch` is running in {folder}; wait for it") from error
-    except OSError as error:
-        raise DataError(f"cannot use the data folder {folder}: {error.strerror}; set ONELIP_DATA") from error
+        lock = RunLock(folder)
+    except WriteError as error:
+        raise DataError(f"{error}; choose another data folder with ONELIP_DATA") from error
     try:
         remove_temporaries(folder)
         yield

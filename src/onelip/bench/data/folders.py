@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import zlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +19,9 @@ from PIL import Image, UnidentifiedImageError
 
 from onelip.bench.data.archive import check_regular
 from onelip.bench.data.arrays import Pixels, assemble
-from onelip.bench.data.dataset import Dataset, Progress, silent
-from onelip.bench.data.own import find_kept, keep, own_name
+from onelip.bench.data.cache import save
+from onelip.bench.data.dataset import Dataset, Progress, in_threads, silent
+from onelip.bench.data.own import find_kept, own_name
 from onelip.errors import InvalidInputError
 from onelip.machine_memory import most_bytes
 
@@ -70,7 +69,7 @@ def read_folder(folder: Path | str, progress: Progress = silent, seed: int = 0) 
         dataset = assemble(name, arrays, names, f"read from {folder.resolve()}", seed)
     except InvalidInputError as error:
         raise InvalidInputError(f"{folder}: {error}") from error
-    keep(dataset)
+    save(dataset)
     return dataset
 
 
@@ -100,12 +99,7 @@ def _survey(root: Path, names: Sequence[str], progress: Progress) -> list[_Image
     paths = [(path, label) for label, name in enumerate(names) for path in _images(root / name)]
     if not paths:
         raise InvalidInputError(f"{root}: has no images")
-    files = []
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for file in pool.map(lambda pair: _look(*pair), paths):
-            files.append(file)
-            progress("reading images", len(files), len(paths))
-    return files
+    return in_threads(lambda pair: _look(*pair), paths, "reading images", progress)
 
 
 def _images(folder: Path) -> list[Path]:
@@ -164,9 +158,7 @@ def _decode(files: Sequence[_ImageFile], grey: bool, progress: Progress) -> Pixe
     def decode(index: int) -> None:
         images[index] = _decoded(files[index], grey)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done, _ in enumerate(pool.map(decode, range(len(files))), 1):
-            progress("decoding images", done, len(files))
+    in_threads(decode, range(len(files)), "decoding images", progress)
     return images
 
 
@@ -189,4 +181,5 @@ def _decoded(file: _ImageFile, grey: bool) -> NDArray[np.uint8]:
 
 
 def _pixels(size: tuple[int, int]) -> str:
-    return f"{size[0]} x {size[1]}"
+    """Height and width, of what Pillow gives as width and height."""
+    return f"{size[1]} x {size[0]}"

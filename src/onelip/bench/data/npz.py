@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from onelip.bench.data.archive import check_regular
 from onelip.bench.data.arrays import assemble, to_labels, to_pixels
+from onelip.bench.data.cache import save
 from onelip.bench.data.dataset import Dataset
-from onelip.bench.data.own import find_kept, keep, own_name
+from onelip.bench.data.own import find_kept, own_name
 from onelip.errors import InvalidInputError, one_line
 from onelip.machine_memory import most_bytes
 
@@ -56,7 +57,7 @@ def read_npz(path: Path | str, seed: int = 0) -> Dataset:
         raise InvalidInputError(f"{path}: {error}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as error:
         raise InvalidInputError(f"{path}: damaged or not a NumPy archive ({error!s:.200})") from error
-    keep(dataset)
+    save(dataset)
     return dataset
 
 

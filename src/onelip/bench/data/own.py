@@ -7,10 +7,9 @@ never a path: the same name is the same data, wherever they lie.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
-from onelip.bench.data.cache import cache_file, cache_folder, cached_info, load_cached, save
+from onelip.bench.data.cache import cache_folder, cached_info, load_cached, stored_at
 from onelip.bench.data.dataset import DataError, Dataset
 from onelip.errors import OnelipError
 from onelip.protocol import DatasetInfo
@@ -37,21 +36,9 @@ def find_kept(name: str) -> Dataset | None:
         return None
 
 
-def keep(dataset: Dataset) -> Path:
-    """Store a data set of one's own."""
-    path = cache_file(dataset.info)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(
-            f"cannot write in {path.parent} ({error.strerror}); choose a folder with ONELIP_DATA"
-        ) from error
-    return save(dataset)
-
-
 def own_info(name: str) -> DatasetInfo:
     """The facts about a data set of one's own that the cache has."""
-    found = cached_info(cache_folder() / f"{name.replace(':', '-')}.safetensors") if is_own(name) else None
+    found = cached_info(stored_at(name)) if is_own(name) else None
     if found is None or found.name != name:
         raise DataError(
             f"{name} is not in {cache_folder()}; `onelip data add PATH` reads it from the folder or file it was made of"

@@ -20,19 +20,14 @@ from onelip.errors import InvalidInputError
 _GEOMETRIC = ("shear-x", "shear-y", "translate-x", "translate-y", "rotate")
 _COLOURS = ("brightness", "colour", "contrast", "sharpness", "posterize", "solarize", "autocontrast", "equalize")
 OPERATIONS = ("identity", *_GEOMETRIC, *_COLOURS)
-LARGEST_MAGNITUDE = 30
 
 
 class RandAugment:
-    """`operations` random operations per image, drawn independently with replacement, at one magnitude."""
+    """Two random operations per image, drawn independently with replacement, at one magnitude."""
 
-    def __init__(self, operations: int = 2, magnitude: int = 9) -> None:
-        if operations < 1:
-            raise InvalidInputError(f"operations must be 1 or more, got {operations}")
-        if not 0 <= magnitude <= LARGEST_MAGNITUDE:
-            raise InvalidInputError(f"magnitude must be in 0..{LARGEST_MAGNITUDE}, got {magnitude}")
-        self.operations = operations
-        self.strength = magnitude / LARGEST_MAGNITUDE
+    operations, strength = 2, 9 / 30
+
+    def __init__(self) -> None:
         _kornia()  # a missing package is reported before training starts, not in its first step
 
     def draw(self, count: int, generator: Generator) -> Tensor:

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import re
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from onelip.bench.data.archive import check_regular
-from onelip.bench.data.dataset import Dataset, Progress, silent
+from onelip.bench.data.dataset import Dataset, Progress, in_threads, silent
 from onelip.errors import InvalidInputError
 from onelip.protocol import DATA_SETS, DatasetInfo
 
@@ -144,14 +142,7 @@ def _decode(files: _Files, names: Sequence[str], size: int, progress: Progress) 
     def decode(index: int) -> None:
         images[index] = _decode_jpeg(files.read(names[index]), names[index], size)
 
-    # Pillow decodes outside the interpreter lock, so threads are enough. The queue is filled in steps: an
-    # error then surfaces at once and not after all other images.
-    step = 1000
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(names), step):
-            for _ in pool.map(decode, range(start, min(start + step, len(names)))):
-                pass
-            progress("decoding images", min(start + step, len(names)), len(names))
+    in_threads(decode, range(len(names)), "decoding images", progress)
     return torch.from_numpy(images)
 
 

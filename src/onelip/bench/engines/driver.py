@@ -37,17 +37,8 @@ class Observer(Protocol):
         """A job was done, or has failed for good, in another session or by another driver."""
 
 
-class Silent:
-    """Observer that looks away."""
-
-    def started(self, job: Job) -> None:
-        """Nothing."""
-
-    def ended(self, job: Job, state: JobState) -> None:
-        """Nothing."""
-
-    def know(self, job: Job, state: JobState) -> None:
-        """Nothing."""
+class Silent(Observer):
+    """Looks away."""
 
 
 class Driver:
@@ -56,14 +47,13 @@ class Driver:
     def __init__(self, jobs: Sequence[Job], study: Path, engine: Engine, observer: Observer) -> None:
         self.jobs, self.study, self.engine, self.observer = jobs, study, engine, observer
         self.states: dict[str, JobState] = {}
-        self._by_name = {job.name: job for job in jobs}
         self._order = {job.name: index for index, job in enumerate(jobs)}
         self._missing = {job.name: {need.name for need in job.needs} for job in jobs}
         self._dependents: dict[str, list[Job]] = {job.name: [] for job in jobs}
         for job in jobs:
             for need in self._missing[job.name]:
                 self._dependents[need].append(job)
-        self._ready: list[tuple[int, str]] = []
+        self._ready: list[int] = []
         self._queued: set[str] = set()
         self._elsewhere: set[str] = set()
         self._deaths: Counter[str] = Counter()
@@ -72,13 +62,15 @@ class Driver:
         """Until nothing is left to do; the states of all jobs by name, those that could not be run included."""
         try:
             for job in self.jobs:
-                self._first_look(job)
+                # One that cannot be run, because of another that was looked at before, has its state already.
+                if job.name not in self.states and not self._is_taken(job) and not self._missing[job.name]:
+                    self._queue(job)
             while True:
                 self._start_ready()
                 if not (self.engine.running or self._elsewhere):
                     return {job.name: self.states[job.name] for job in self.jobs}
                 for ended in self.engine.wait(_SECONDS_PER_LOOK):
-                    self._ended(self._by_name[ended.name], ended)
+                    self._ended(self.jobs[self._order[ended.name]], ended)
                 self._look_elsewhere()
         except KeyboardInterrupt:
             self.engine.stop()
@@ -86,41 +78,33 @@ class Driver:
         finally:
             self.engine.close()
 
-    def _first_look(self, job: Job) -> None:
-        """States that earlier sessions left; failures that may go well now are tried again."""
-        if job.name in self.states:  # not run, because of one that was looked at before
-            return
+    def _is_taken(self, job: Job) -> bool:
+        """Whether an earlier session or another driver has done it or works on it; a failure may go well now."""
+        self._elsewhere.discard(job.name)
         state = state_of(job, self.study)
         if state.status is JobStatus.RUNNING:
             self._elsewhere.add(job.name)
         elif state.status is JobStatus.DONE or (state.status is JobStatus.FAILED and state.is_final):
             self.observer.know(job, state)
             self._settle(job, state)
-        elif not self._missing[job.name]:
-            self._queue(job)
+        else:
+            return False
+        return True
 
     def _queue(self, job: Job) -> None:
         """Put a job among those that can begin, once."""
         if not any(job.name in known for known in (self._queued, self._elsewhere, self.states)):
             self._queued.add(job.name)
-            heapq.heappush(self._ready, (self._order[job.name], job.name))
+            heapq.heappush(self._ready, self._order[job.name])
 
     def _start_ready(self) -> None:
         while self._ready:
-            job = self._by_name[self._ready[0][1]]
+            job = self.jobs[self._ready[0]]
             if job.name not in self.states and not self.engine.has_room(job):
                 return
             heapq.heappop(self._ready)
             self._queued.discard(job.name)
-            if job.name in self.states or job.name in self._elsewhere:
-                continue
-            state = state_of(job, self.study)
-            if state.status is JobStatus.DONE:  # by another driver, since the first look
-                self.observer.know(job, state)
-                self._settle(job, state)
-            elif state.status is JobStatus.RUNNING:
-                self._elsewhere.add(job.name)
-            else:
+            if job.name not in self.states and not self._is_taken(job):
                 self.engine.start(job)
                 self.observer.started(job)
 
@@ -130,7 +114,8 @@ class Driver:
             if state.status is JobStatus.PENDING:
                 reason = ended.reason or last_output(job, self.study) or "it ended without a result"
                 state = JobState(JobStatus.FAILED, reason)
-            self._end(job, state)
+            self.observer.ended(job, state)
+            self._settle(job, state)
         elif ended.code in (ExitCode.BUSY, ExitCode.DONE):  # done, and the file system will show the record later
             self._elsewhere.add(job.name)
         elif ended.code in (None, ExitCode.LEFT, _INTERRUPTED):
@@ -144,11 +129,9 @@ class Driver:
             reason = f"its process ended {MOST_DEATHS} times with {_ending(ended.code)}; {where}"
             if ended.code == ExitCode.UNWRITTEN:
                 reason = ended.reason or last_output(job, self.study) or reason
-            self._end(job, JobState(JobStatus.FAILED, reason, is_final=False))
-
-    def _end(self, job: Job, state: JobState) -> None:
-        self.observer.ended(job, state)
-        self._settle(job, state)
+            state = JobState(JobStatus.FAILED, reason, is_final=False)
+            self.observer.ended(job, state)
+            self._settle(job, state)
 
     def _settle(self, job: Job, state: JobState) -> None:
         """Keep the state, and see which jobs have waited for it."""
@@ -167,12 +150,12 @@ class Driver:
 
     def _look_elsewhere(self) -> None:
         """Jobs that other processes worked on: done, or left for whoever comes."""
-        for name in sorted(self._elsewhere, key=self._order.__getitem__):
-            job = self._by_name[name]
+        for index in sorted(self._order[name] for name in self._elsewhere):
+            job = self.jobs[index]
             state = state_of(job, self.study)
             if state.status is JobStatus.RUNNING:
                 continue
-            self._elsewhere.discard(name)
+            self._elsewhere.discard(job.name)
             if state.status is JobStatus.PENDING:
                 self._queue(job)
             else:

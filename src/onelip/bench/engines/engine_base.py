@@ -36,10 +36,7 @@ class JobCommand:
     arguments: tuple[str, ...]
     output: str
     environment: dict[str, str] = field(default_factory=dict)
-
-    def full_environment(self) -> dict[str, str]:
-        """Of the process: that of the machine it runs on, with what the engine adds."""
-        return os.environ | self.environment
+    """What the engine adds to that of the machine it runs on."""
 
 
 class Engine(ABC):

@@ -6,6 +6,7 @@ import concurrent.futures
 import os
 import subprocess
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,6 +15,15 @@ from onelip.bench.engines.engine_base import Ended, Engine, usable_cores
 from onelip.bench.engines.process import ask_to_stop, start_process
 from onelip.bench.engines.resources import gpu_share
 from onelip.bench.study.job_base import Job
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A job, its process and the GPUs that it sees."""
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    places: Counter[str]
 
 
 class LocalEngine(Engine):
@@ -32,18 +42,14 @@ class LocalEngine(Engine):
         self.workers = workers
         most = max(workers, usable_cores())
         self._pool = concurrent.futures.ThreadPoolExecutor(most, "onelip-job")  # its threads wait for processes
-        self._futures: dict[concurrent.futures.Future[int], Job] = {}
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[concurrent.futures.Future[int], _Running] = {}
         gpus = visible_gpus()
-        self._has_gpus = bool(gpus)
         places = (gpus[index % len(gpus)] for index in range(workers * gpus_per_training) if gpus)
         self._places = Counter(places)  # more than one on a GPU, where more workers are asked for than there are
-        self._free_places = self._places.copy()
-        self._places_of: dict[str, Counter[str]] = {}
 
     def has_room(self, job: Job) -> bool:
         """A worker is free, and on a CPU nobody is disturbed or would disturb; counting takes a core, not a worker."""
-        jobs = self._futures.values()
+        jobs = [one.job for one in self._running.values()]
         if jobs and any(one.runs_alone and one.device == "cpu" for one in (job, *jobs)):
             return False
         if len(self._choose_places(job)) < self._gpus(job):
@@ -58,22 +64,21 @@ class LocalEngine(Engine):
             shared = self.workers if job.uses_device else usable_cores()
             threads = usable_cores() if job.runs_alone else max(1, usable_cores() // shared)
         command = self.command(job, threads)
-        environment = command.full_environment()
         if places := self._choose_places(job):
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(places)
-            self._places_of[job.name] = places
-            self._free_places -= places
-        process = start_process(command.arguments, command.output, environment)
-        self._processes[job.name] = process
-        self._futures[self._pool.submit(process.wait)] = job
+            command.environment["CUDA_VISIBLE_DEVICES"] = ",".join(places)
+        process = start_process(command)
+        self._running[self._pool.submit(process.wait)] = _Running(job, process, places)
 
     def _gpus(self, job: Job) -> int:
         """That a job takes for itself, where this machine has any."""
-        return int(gpu_share(job, per_training=self.gpus_per_training)) if self._has_gpus else 0
+        return int(gpu_share(job, per_training=self.gpus_per_training)) if self._places else 0
 
     def _choose_places(self, job: Job) -> Counter[str]:
         """On as many GPUs as the job takes, the emptiest first; all of a GPU's for one that runs alone."""
-        emptiest = self._free_places.most_common()
+        free_places = self._places.copy()
+        for one in self._running.values():
+            free_places -= one.places
+        emptiest = free_places.most_common()
         if job.runs_alone:
             emptiest = [(gpu, free) for gpu, free in emptiest if free == self._places[gpu]]
         return Counter({gpu: free if job.runs_alone else 1 for gpu, free in emptiest[: self._gpus(job)]})
@@ -81,22 +86,16 @@ class LocalEngine(Engine):
     @property
     def running(self) -> int:
         """Processes."""
-        return len(self._futures)
+        return len(self._running)
 
     def wait(self, seconds: float) -> list[Ended]:
         """Until a process ends."""
-        done, _ = concurrent.futures.wait(self._futures, seconds, concurrent.futures.FIRST_COMPLETED)
-        ended = []
-        for future in done:
-            job = self._futures.pop(future)
-            del self._processes[job.name]
-            self._free_places += self._places_of.pop(job.name, Counter())
-            ended.append(Ended(job.name, future.result()))
-        return ended
+        done, _ = concurrent.futures.wait(self._running, seconds, concurrent.futures.FIRST_COMPLETED)
+        return [Ended(self._running.pop(future).job.name, future.result()) for future in done]
 
     def stop(self) -> None:
         """Ask all processes to stop."""
-        ask_to_stop(list(self._processes.values()))
+        ask_to_stop([one.process for one in self._running.values()])
 
     def close(self) -> None:
         """End the threads."""

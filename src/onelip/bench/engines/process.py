@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from onelip.atomic_files import open_regular
+from onelip.bench.engines.engine_base import JobCommand
 from onelip.bench.study.attempts import PARENT_VARIABLE
 
 PATIENCE_SECONDS = 30.0
@@ -19,27 +20,28 @@ PATIENCE_SECONDS = 30.0
 _SECONDS_PER_LOOK = 0.2
 
 
-def start_process(arguments: Sequence[str], output: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start_process(command: JobCommand) -> subprocess.Popen[bytes]:
     """Start it in a session of its own, so that Ctrl-C on the terminal reaches only the process that started it."""
-    Path(output).parent.mkdir(parents=True, exist_ok=True)
-    with open_regular(Path(output), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW) as log:
+    output = Path(command.output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with open_regular(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW) as log:
         return subprocess.Popen(
-            arguments,
+            command.arguments,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**environment, PARENT_VARIABLE: str(os.getpid())},
+            env={**os.environ, **command.environment, PARENT_VARIABLE: str(os.getpid())},
             start_new_session=True,
         )
 
 
-def run_process(arguments: Sequence[str], output: str, environment: Mapping[str, str]) -> int:
+def run_process(command: JobCommand) -> int:
     """Start it and wait; if this process is told to stop, so is the other, and what it saves is waited for.
 
     Ray tells it by a KeyboardInterrupt without a signal, which reaches Python between two looks, not while it waits.
     """
     hear_interrupts()
-    process = start_process(arguments, output, os.environ | environment)
+    process = start_process(command)
     try:
         while (code := process.poll()) is None:
             time.sleep(_SECONDS_PER_LOOK)

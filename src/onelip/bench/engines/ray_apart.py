@@ -117,9 +117,9 @@ def run_apart(keeper: Any, errand: Errand, command: JobCommand, study: str, work
         root = _own_folder(worker_folder)
         lock = RunLock(root)
         write_files(root, files)
-        arguments = [str(root) if word == study else word for word in command.arguments]
+        arguments = tuple(str(root) if word == study else word for word in command.arguments)
         output = root / JOBS / errand.name / OUTPUT_FILE
-        process = start_process(arguments, str(output), command.full_environment())
+        process = start_process(JobCommand(arguments, str(output), command.environment))
         try:
             return _bring_back(root, process, lambda new: ray.get(keeper.keep.remote(errand, ticket, new)))
         finally:

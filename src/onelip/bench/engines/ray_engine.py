@@ -118,8 +118,7 @@ class RayEngine(Engine):
         }
         self._began.add(job.name)
         if self._keeper is None:
-            task = self._ray.remote(run_process).options(**options)
-            reference = task.remote(command.arguments, command.output, command.environment)
+            reference = self._ray.remote(run_process).options(**options).remote(command)
         else:
             task = self._ray.remote(run_apart).options(**options)
             study = self.study.resolve()

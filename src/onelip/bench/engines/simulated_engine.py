@@ -12,7 +12,7 @@ import itertools
 import os
 import random
 import tempfile
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +63,6 @@ class _Work:
     """One attempt: where it runs, and since when it makes progress."""
 
     job: Job
-    attempt: int
     node: int
     gpus: int
     begins: float
@@ -98,8 +97,7 @@ class SimulatedEngine(Engine):
         self._free = dict.fromkeys(range(cluster.nodes), cluster.gpus_per_node)
         self._queue: deque[Job] = deque()
         self._working: dict[str, _Work] = {}
-        self._saved: dict[str, float] = {}
-        self._attempts: Counter[str] = Counter()
+        self._saved: defaultdict[str, float] = defaultdict(float)
         self._numbers = itertools.count()
         self._events: list[tuple[float, int, str, object]] = []
         for node in range(cluster.nodes):
@@ -150,10 +148,9 @@ class SimulatedEngine(Engine):
             self._begin(self._queue.popleft(), node, gpus)
 
     def _begin(self, job: Job, node: int, gpus: int) -> None:
-        self._attempts[job.name] += 1
-        work = _Work(job, self._attempts[job.name], node, gpus, self.clock + self.cluster.start_seconds)
+        work = _Work(job, node, gpus, self.clock + self.cluster.start_seconds)
         self._working[job.name] = work
-        needed = (job.estimated_seconds(self.study) or _HOUR) - self._saved.get(job.name, 0.0)
+        needed = (job.estimated_seconds(self.study) or _HOUR) - self._saved[job.name]
         self._later(self.cluster.start_seconds + needed, "end", work)
         if self.cluster.preemptions_per_hour and node >= 0:
             self._later(_HOUR * self._random.expovariate(self.cluster.preemptions_per_hour), "preemption", work)
@@ -180,16 +177,18 @@ class SimulatedEngine(Engine):
         return Ended(work.job.name, ExitCode.DONE)
 
     def _preempted(self, work: _Work) -> Ended:
+        """It saves a checkpoint first."""
         self.preemptions += 1
-        self._saved[work.job.name] = self._saved.get(work.job.name, 0.0) + max(0.0, self.clock - work.begins)
+        self._saved[work.job.name] += max(0.0, self.clock - work.begins)
         self._leave(work)
         return Ended(work.job.name, ExitCode.LEFT)
 
     def _lost(self, work: _Work) -> Ended:
+        """With its node, and what it has done since its last checkpoint."""
         done = max(0.0, self.clock - work.begins)
-        kept = done - done % self.cluster.checkpoint_seconds
-        self._saved[work.job.name] = self._saved.get(work.job.name, 0.0) + kept
-        self.lost_seconds += work.gpus * (done - kept)
+        unsaved = done % self.cluster.checkpoint_seconds
+        self._saved[work.job.name] += done - unsaved
+        self.lost_seconds += work.gpus * unsaved
         self._leave(work)
         return Ended(work.job.name, None)
 

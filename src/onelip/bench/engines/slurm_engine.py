@@ -139,10 +139,7 @@ class SlurmEngine(Engine):
         self._waiting.clear()
 
     def _submit(self) -> None:
-        """Arrays of what was started. Refused while others of ours are in the queue, it is tried again later.
-
-        Slurm refuses if its controller is being restarted, or if a user has more jobs than allowed.
-        """
+        """Arrays of what was started; what Slurm does not take for the moment is tried again later."""
         if time.monotonic() - self._refused_at < _SECONDS_PER_QUEUE_LOOK:
             return
         groups: dict[tuple[tuple[str, Any], ...], list[Job]] = {}
@@ -155,10 +152,18 @@ class SlurmEngine(Engine):
                 try:
                     self._submit_array(array, dict(parameters))
                 except Exception as error:  # submitit raises whatever it has
-                    if not self._submitted:
+                    if self._is_refused_for_good():
                         raise OnelipError(f"Slurm takes no jobs: {' '.join(str(error).split())}") from error
                     self._waiting += array
                     self._refused_at = time.monotonic()
+
+    def _is_refused_for_good(self) -> bool:
+        """Not while jobs of ours are in the queue, which may be as many as allowed, or while the controller restarts.
+
+        One that has never answered is an error.
+        """
+        has_answered = self._own_ids or self._at_first
+        return not self._submitted and (self.is_local or not has_answered or _queued() is not None)
 
     def _submit_array(self, jobs: list[Job], parameters: dict[str, Any]) -> None:
         executor = self._submitit.AutoExecutor(

@@ -28,8 +28,7 @@ class SlurmTask:
 
     def __call__(self) -> int:
         """Run the command; its exit code is the result."""
-        command = self.command
-        self._process = start_process(command.arguments, command.output, command.full_environment())
+        self._process = start_process(self.command)
         self._waiter = threading.Thread(target=self._process.wait, daemon=True)
         self._waiter.start()
         while self._waiter.is_alive():

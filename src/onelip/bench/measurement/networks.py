@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 
 from onelip.bench.measurement.peers import PEERS, replace_layers
 from onelip.bench.measurement.reference import ReferenceConvNet
-from onelip.factories import build, find_factory
+from onelip.factories import build, find_factory, taken_arguments
 from onelip.models import NETWORKS, ConvNet
 from onelip.protocol import REFERENCE
 
@@ -33,7 +33,8 @@ _LEARNING_RATE = 1e-4  # has no influence on time or memory; small, so that rand
 def build_network(network: NetworkSpec, device: torch.device | None = None) -> nn.Module:
     """The network in training mode."""
     if network.is_factory:
-        model = build(find_factory(network.model), network.factory_arguments)
+        factory = find_factory(network.model)
+        model = build(factory, taken_arguments(factory, network.factory_arguments))
         return (model if device is None else model.to(device)).train()
     if network.model in NETWORKS:
         return NETWORKS[network.model](**network.network_arguments, device=device).train()

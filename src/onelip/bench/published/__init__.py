@@ -1,35 +1,187 @@
-"""Results that the paper printed, as package data: to compare with, never to stand in for a measurement."""
+"""Results that the paper printed, as package data: to compare with, never to stand in for a measurement.
 
-from onelip.bench.published.tables import (
-    PublishedEpoch,
-    PublishedEpochs,
-    PublishedModel,
-    PublishedResult,
-    PublishedRow,
-    PublishedSpeed,
-    published_curves,
-    published_epochs,
-    published_later,
-    published_ranking,
-    published_rates,
-    published_results,
-    published_speeds,
-    published_state_of_the_art,
-)
+The tables of the paper are typed rows, read from the CSV files beside this one.
 
-__all__ = [
-    "PublishedEpoch",
-    "PublishedEpochs",
-    "PublishedModel",
-    "PublishedResult",
-    "PublishedRow",
-    "PublishedSpeed",
-    "published_curves",
-    "published_epochs",
-    "published_later",
-    "published_ranking",
-    "published_rates",
-    "published_results",
-    "published_speeds",
-    "published_state_of_the_art",
-]
+Numbers are as printed: accuracies in per cent with one decimal, a missing entry is None. `method` has the
+paper's spelling ("Cayley"); `key` is how the rest of onelip calls it ("cayley").
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, TypeVar
+
+from onelip.bench.published.ranking import MethodScore, RankingEntry, score_methods
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """What the rows of all tables have in common."""
+
+    method: str
+
+    @property
+    def key(self) -> str:
+        """The method's name in onelip."""
+        return self.method.lower()
+
+
+@dataclass(frozen=True)
+class PublishedResult(PublishedRow):
+    """One trained model: accuracy and certified accuracy at radius 36/255 on the test set, in per cent."""
+
+    dataset: str
+    kernel_size: int
+    size: str
+    learning_rate: float
+    weight_decay: float
+    train_hours: int
+    accuracy: float
+    certified_accuracy_36: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether training broke down: the paper prints such models (numerical errors of CPL and SLL) with the
+        accuracy of guessing and nothing certified. They tell about stability, not about accuracy."""
+        return self.certified_accuracy_36 == 0.0
+
+
+@dataclass(frozen=True)
+class PublishedEpoch(PublishedRow):
+    """One epoch of one of the paper's 24-hour runs on CIFAR-10, from the logs in its public repository.
+
+    Loss and accuracies are those that the run logged after the epoch, as fractions; images per second are those of
+    its GPU. `epochs` is the length of the run, whose schedule moves once per epoch.
+    """
+
+    size: str
+    epochs: int
+    lr: float
+    weight_decay: float
+    epoch: int
+    train_loss: float
+    train_accuracy: float
+    test_accuracy: float
+    certified_36: float
+    certified_72: float
+    certified_108: float
+    certified_255: float
+    train_images_per_second: float
+    test_images_per_second: float
+
+
+@dataclass(frozen=True)
+class PublishedEpochs(PublishedRow):
+    """Epochs that fit in two hours of training on the paper's GPU; "cifar" stands for both CIFAR sets."""
+
+    dataset: str
+    size: str
+    epochs: int | None
+
+
+@dataclass(frozen=True)
+class PublishedModel(PublishedRow):
+    """A model of the literature on CIFAR-10, in per cent; radii are in units of 1/255."""
+
+    model: str
+    clean_accuracy: float
+    certified_36: float
+    certified_72: float | None
+    certified_108: float | None
+    certified_255: float | None
+    parameters_millions: float
+
+
+_Row = TypeVar("_Row", bound=PublishedRow)
+
+
+@functools.cache
+def published_results() -> tuple[PublishedResult, ...]:
+    """All trained models of the paper: three data sets, four sizes, 2, 10 and 24 hours."""
+    return _read("results.csv", PublishedResult)
+
+
+@functools.cache
+def published_curves() -> tuple[PublishedEpoch, ...]:
+    """About fifty epochs, most of them early ones, of 21 runs: seven methods at XS, S and M."""
+    return _read("curves.csv", PublishedEpoch)
+
+
+@dataclass(frozen=True)
+class PublishedSpeed:
+    """Images per second of training and of evaluation, on the paper's GPU and with its data loading."""
+
+    training: float
+    inference: float
+
+
+@functools.cache
+def published_speeds() -> dict[tuple[str, str], PublishedSpeed]:
+    """(method, size) to the medians over the epochs that are known of its 24-hour run on CIFAR-10."""
+    runs: dict[tuple[str, str], list[PublishedEpoch]] = {}
+    for row in published_curves():
+        runs.setdefault((row.key, row.size), []).append(row)
+    return {
+        network: PublishedSpeed(
+            statistics.median(row.train_images_per_second for row in rows),
+            statistics.median(row.test_images_per_second for row in rows),
+        )
+        for network, rows in runs.items()
+    }
+
+
+@functools.cache
+def published_rates(dataset: str, kernel_size: int, method: str, size: str | None) -> dict[str, float] | None:
+    """`lr` and `weight_decay` that the paper's search chose; None where it trained no such network."""
+    for row in published_results():
+        if (row.dataset, row.kernel_size, row.key, row.size) == (dataset, kernel_size, method, size):
+            return {"lr": row.learning_rate, "weight_decay": row.weight_decay}
+    return None
+
+
+@functools.cache
+def published_epochs() -> tuple[PublishedEpochs, ...]:
+    """The paper's table of epochs within a two-hour budget."""
+    return _read("epochs_in_2h.csv", PublishedEpochs)
+
+
+@functools.cache
+def published_state_of_the_art() -> tuple[PublishedModel, ...]:
+    """CIFAR-10 results of the methods' own papers, as listed in the paper's appendix."""
+    return _read("sota_cifar10.csv", PublishedModel)
+
+
+@functools.cache
+def published_later() -> tuple[PublishedModel, ...]:
+    """CIFAR-10 results after the paper, as their public repositories state them."""
+    return _read("later_cifar10.csv", PublishedModel)
+
+
+def published_ranking(rows: Iterable[PublishedResult]) -> list[MethodScore]:
+    """The paper's score of each method, from the rows of one kernel size and budget."""
+    return score_methods(RankingEntry(row.dataset, row.method, row.size, row.certified_accuracy_36) for row in rows)
+
+
+_CONVERTERS: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "int | None": lambda text: int(text) if text else None,
+    "float | None": lambda text: float(text) if text else None,
+}
+
+
+def _read(name: str, row_type: type[_Row]) -> tuple[_Row, ...]:
+    # Annotations are strings (`from __future__ import annotations`), which is what names the converters.
+    converters = {field.name: _CONVERTERS[str(field.type)] for field in dataclasses.fields(row_type)}
+    text = resources.files("onelip.bench.published").joinpath(name).read_text(encoding="utf-8")
+    return tuple(
+        row_type(**{column: converters[column](cell) for column, cell in line.items()})
+        for line in csv.DictReader(text.splitlines())
+    )

@@ -58,14 +58,15 @@ class MethodScore:
 
 def rank_models(entries: Iterable[RankingEntry]) -> list[RankedEntry]:
     """Rank the models of each data set; sorted by data set, rank, method, size."""
-    by_dataset: dict[str, list[RankingEntry]] = defaultdict(list)
-    for entry in entries:
-        by_dataset[entry.dataset].append(entry)
-    ranked = []
-    for group in by_dataset.values():
-        _check(group)
-        values = [entry.value for entry in group]
-        ranked += [RankedEntry(e, 1 + sum(value > e.value for value in values)) for e in group]
+    values: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+    for entry in (listed := list(entries)):
+        name = f"{entry.method} {entry.size} on {entry.dataset}"
+        if math.isnan(entry.value):
+            raise InvalidInputError(f"{name} has the value nan and no rank; leave failed models out")
+        if (entry.method, entry.size) in values[entry.dataset]:
+            raise InvalidInputError(f"{name} is there twice; give one value per model, such as the mean of seeds")
+        values[entry.dataset][entry.method, entry.size] = entry.value
+    ranked = [RankedEntry(e, 1 + sum(value > e.value for value in values[e.dataset].values())) for e in listed]
     return sorted(ranked, key=lambda r: (r.entry.dataset, r.rank, r.entry.method, r.entry.size))
 
 
@@ -79,14 +80,3 @@ def score_methods(entries: Iterable[RankingEntry]) -> list[MethodScore]:
         for method, own in ranks.items()
     ]
     return sorted(scores, key=lambda s: (-s.score, -s.first, -s.top3, s.method))
-
-
-def _check(group: list[RankingEntry]) -> None:
-    seen: set[tuple[str, str]] = set()
-    for entry in group:
-        name = f"{entry.method} {entry.size} on {entry.dataset}"
-        if math.isnan(entry.value):
-            raise InvalidInputError(f"{name} has the value nan and no rank; leave failed models out")
-        if (entry.method, entry.size) in seen:
-            raise InvalidInputError(f"{name} is there twice; give one value per model, such as the mean of seeds")
-        seen.add((entry.method, entry.size))

@@ -50,7 +50,7 @@ const onelipAdvisor = (() => {
   const share = (r) => (r.error === null ? percent(r.certified) : `${(100 * r.certified).toFixed(1)} ± ${(100 * r.error).toFixed(1)} %`);
   const short = (x) => (x >= 100 ? x.toFixed(0) : Number(x.toPrecision(3)).toString());
   const three = (x) => (x >= 99.95 ? x.toFixed(0) : x.toPrecision(3));
-  const duration = (h) => (h === null ? "–" : h >= 2 ? `${short(h)} h` : h * 60 >= 2 ? `${short(h * 60)} min` : `${short(h * 3600)} s`);
+  const duration = (h) => (h === null ? "–" : h >= 2 ? `${short(h)} h` : h * 60 >= 1 ? `${short(h * 60)} min` : `${short(h * 3600)} s`);
   const memory = (bytes) => (bytes === null ? "–" : bytes < GIB ? `${three(bytes / 2 ** 20)} MiB` : `${three(bytes / GIB)} GiB`);
   const ratio = (x) => (x === null ? "–" : `${x.toFixed(2)}\u00a0×`);
   return { GIB, data, known, rank, costs, percent, share, short, duration, memory, ratio };
@@ -170,7 +170,11 @@ const onelipAdvisor = (() => {
         inside.push(...steps.map((step) => step * 10 ** power).filter((tick) => tick >= low && tick <= high));
       if (inside.length > 3) break;
     }
-    return inside;
+    if (inside.length > 2) return inside;
+    const step = 10 ** Math.floor(Math.log10(high - low)); // a narrow range, on which the axis looks linear
+    const wide = [5, 2, 1, 0.5].map((part) => part * step).find((width) => (high - low) / width >= 3);
+    const first = Math.ceil(low / wide);
+    return Array.from({ length: Math.floor(high / wide) - first + 1 }, (_, index) => (first + index) * wide);
   };
 
   const draw = (verdicts) => {

@@ -12,7 +12,7 @@ from onelip.bench.report.report_table import (
     duration,
     memory,
     ratio,
-    three_digits,
+    three_places,
     with_prefix,
     words,
 )
@@ -69,8 +69,9 @@ def _time_table(study: StudyResults) -> ReportTable:
         for row in times
     ]
     columns = []
-    for group, last in (("Training", Column("epoch", "Training", show=duration)), ("Inference", _images_per_second())):
-        columns += [Column("vs. plain", group, best="lowest"), Column("batch", group, show=duration), last]
+    for group, last, show in (("Training", "epoch", duration), ("Inference", "images/s", three_places)):
+        columns += [Column("vs. plain", group, best="lowest"), Column("batch", group, show=duration)]
+        columns.append(Column(last, group, show=show))
     batches = " and ".join(sorted({str(row.batch_size) for row in times}))
     return ReportTable(
         name="time",
@@ -83,10 +84,6 @@ def _time_table(study: StudyResults) -> ReportTable:
         rows=rows,
         best_within=_WITHIN,
     )
-
-
-def _images_per_second() -> Column:
-    return Column("images/s", "Inference", show=with_prefix)
 
 
 def _memory_table(study: StudyResults) -> ReportTable:
@@ -196,7 +193,7 @@ def _layer_table(study: StudyResults) -> ReportTable:
                 found.run,
             )
         )
-    columns = [Column(title, "Variance", show=three_digits) for title in ("input", "output")]
+    columns = [Column(title, "Variance", show=three_places) for title in ("input", "output")]
     columns += [Column("Largest layer norm", show="{:.4f}".format), Column("Proven bound", show="{:.4f}".format)]
     return ReportTable(
         name="layers",
@@ -205,6 +202,6 @@ def _layer_table(study: StudyResults) -> ReportTable:
         caption="Batch activation variance (must not grow), largest spectral norm of a layer by power iteration (from "
         "below), proven Lipschitz bound of the network (from above), and the norm of the loss gradient at the first "
         "layer's output relative to the last one's (far below 1: vanishing gradients).",
-        columns=(*_NETWORK, *columns, Column("Gradient first/last", show=three_digits), words("Run")),
+        columns=(*_NETWORK, *columns, Column("Gradient first/last", show=three_places), words("Run")),
         rows=rows,
     )

@@ -17,6 +17,7 @@ from onelip.bench.report.trained_models import (
     relative_to_plain,
 )
 from onelip.bench.runs import RunStatus
+from onelip.protocol import WIDTHS
 
 BASELINE = (
     "“Plain” is the baseline of the whole report: the same network with ordinary convolutions. It has no bounded "
@@ -24,11 +25,22 @@ BASELINE = (
 )
 
 
+def baseline(models: Sequence[TrainedModel]) -> str:
+    """What the names in the report mean: plain, and sizes that are not the paper's."""
+    widths = {model.network.size_name for model in models if model.network.width is not None}
+    return (
+        f"{BASELINE} {min(widths)} is a network of that width; the paper's XS has {WIDTHS['XS']}."
+        if widths
+        else BASELINE
+    )
+
+
 def findings(study: StudyResults, models: Sequence[TrainedModel]) -> list[str]:
     """Best certified accuracy of each data set, what is cheapest in time and in memory, and the notes of the study."""
     compared = [model for model in longest_budget(models) if model.has_guarantee and model.certified_36]
     sentences = [_best(dataset, own) for dataset, own in by_dataset(compared).items()]
     warnings = [study.mixed_devices] if study.mixed_devices else []
+    sentences += _other_networks(models, compared)
     return [*warnings, *sentences, *_fastest(main_times(study)), *_memory_range(study), *study.notes]
 
 
@@ -49,6 +61,22 @@ def _best(dataset: str, models: list[TrainedModel]) -> str:
     names = _listed([model.label for _, model in named], len(equal) + 1 - len(named))
     shares = _listed([str(share) for share, _ in named], 0)
     return f"{where}, {names} are not distinguishable at the top: {shares} % certified at radius 36/255."
+
+
+def _other_networks(models: Sequence[TrainedModel], compared: Sequence[TrainedModel]) -> list[str]:
+    """The best network that is not the paper's, on each data set, with a budget at which those are compared."""
+    budgets = {(model.network.dataset, model.budget.name) for model in compared}
+    others = [m for m in models if not m.is_usual and (m.network.dataset, m.budget.name) in budgets]
+    sentences = []
+    for dataset, own in by_dataset(others).items():
+        shares = [(m.certified_36, m) for m in own if m.certified_36 and m.has_guarantee and not m.network.is_factory]
+        if shares:
+            share, best = max(shares, key=lambda pair: pair[0].mean)
+            sentences.append(
+                f"Other networks than the paper's: with the same budget, {best.network.model} {best.network.size_name} "
+                f"certifies {share} % of the test images of {dataset}."
+            )
+    return sentences
 
 
 def _listed(names: list[str], others: int) -> str:

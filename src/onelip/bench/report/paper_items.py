@@ -56,6 +56,12 @@ class PaperSources:
         return [last[setting] for setting in ("published", "own") if setting in last]
 
 
+Sides = tuple[Sequence[Part], Sequence[Part]]
+"""What the paper printed, and ours."""
+
+Build = Callable[[PaperSources], Sides]
+
+
 @dataclass(frozen=True)
 class PaperItem:
     """One float of the paper, `make` is the command whose records ours is made from."""
@@ -64,16 +70,16 @@ class PaperItem:
     place: str
     title: str
     make: str
-    build: Callable[[PaperSources], tuple[Sequence[Part], Sequence[Part]]]
+    build: Build
     note: str = ""
 
 
-def _radar(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
+def _radar(given: PaperSources) -> Sides:
     ours = study_radar(given.study, given.models)
     return one_radar("radar-published", "The paper's values", published_radar()), one_radar("radar", "Ours", ours)
 
 
-def _theory(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
+def _theory(given: PaperSources) -> Sides:
     lines = {source: tuple(line for line in given.theory.lines if line.source == source) for source in _THEORY_TITLES}
     printed, ours = (
         replace(theory_table(replace(given.theory, lines=lines[source])), name=f"theory-{source}", title=title)
@@ -85,28 +91,30 @@ def _theory(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
 _THEORY_TITLES = {"published": "Costs of the published algorithms", "onelip": "Costs where onelip computes otherwise"}
 
 
-def _costs(*names: str) -> Callable[[PaperSources], tuple[Sequence[Part], Sequence[Part]]]:
-    def build(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
-        printed, ours = published_cost_figures(given.published_memory), cost_figures(given.study)
+def _costs(given: PaperSources) -> Sides:
+    return published_cost_figures(given.published_memory), cost_figures(given.study)
+
+
+def _bars(given: PaperSources) -> Sides:
+    return accuracy_bars(published_models(), marks=False), accuracy_bars(given.models)
+
+
+def _named(build: Build, *names: str) -> Build:
+    """Of what `build` draws, the figures whose names begin so."""
+
+    def chosen(given: PaperSources) -> Sides:
+        printed, ours = build(given)
         return [f for f in printed if f.name.startswith(names)], [f for f in ours if f.name.startswith(names)]
 
-    return build
+    return chosen
 
 
-def _bars(name: str) -> Callable[[PaperSources], tuple[Sequence[Part], Sequence[Part]]]:
-    def build(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
-        printed, ours = accuracy_bars(published_models(), marks=False), accuracy_bars(given.models)
-        return [f for f in printed if f.name.startswith(name)], [f for f in ours if f.name.startswith(name)]
-
-    return build
-
-
-def _sizes(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
+def _sizes(given: PaperSources) -> Sides:
     printed = size_table("results-published", "Published results", published_models())
     return [printed], [size_table("results-ours", "Our results", given.models)]
 
 
-def _eco(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
+def _eco(given: PaperSources) -> Sides:
     """The published ECO and ours, drawn alike: both from records."""
     parts: dict[str, list[Part]] = {"published": [], "own": []}
     for row in given.diagnosed("eco"):
@@ -125,32 +133,32 @@ def _eco(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
     return parts["published"], parts["own"]
 
 
-def _sandwich(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
+def _sandwich(given: PaperSources) -> Sides:
     networks = given.diagnosed("sandwich")
     return [published_gradient_table()], [own_gradient_table(networks)] if networks else []
 
 
-def _literature(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
+def _literature(given: PaperSources) -> Sides:
     return [published_literature_table()], [own_literature_table(given.models)]
 
 
-def _architecture(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
+def _architecture(given: PaperSources) -> Sides:
     return architecture_tables()
 
 
-def _epochs(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
+def _epochs(given: PaperSources) -> Sides:
     return [published_epoch_table()], [own_epoch_table(given.study)]
 
 
-def _lines(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
+def _lines(given: PaperSources) -> Sides:
     return budget_figures([m for m in published_models() if m.network.kernel_size == 3]), budget_figures(given.models)
 
 
-def _budgets(dataset: str, kernel_size: int = 3) -> Callable[[PaperSources], tuple[Sequence[Part], Sequence[Part]]]:
+def _budgets(dataset: str, kernel_size: int = 3) -> Build:
     def chosen(models: Sequence[TrainedModel]) -> list[TrainedModel]:
         return [m for m in models if (m.network.dataset, m.network.kernel_size) == (dataset, kernel_size)]
 
-    def build(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
+    def build(given: PaperSources) -> Sides:
         name = f"{dataset}-{kernel_size}x{kernel_size}"
         printed = budget_table(f"{name}-published", f"Published, {dataset}", chosen(published_models(failed=True)))
         return [printed], [budget_table(f"{name}-ours", f"Ours, {dataset}", chosen(given.models))]
@@ -158,7 +166,7 @@ def _budgets(dataset: str, kernel_size: int = 3) -> Callable[[PaperSources], tup
     return build
 
 
-def _ranking(given: PaperSources) -> tuple[Sequence[Part], Sequence[Part]]:
+def _ranking(given: PaperSources) -> Sides:
     tables = (ranking_table(longest_budget(models)) for models in (published_models(), given.models))
     names = ("ranking-published", "ranking-ours")
     printed, ours = (replace(table, name=name) for table, name in zip(tables, names, strict=True))
@@ -174,7 +182,7 @@ ITEMS = (
         "Figure 2",
         "Training time per epoch",
         "onelip measure time --sizes XS S M L",
-        _costs("training-time-cifar"),
+        _named(_costs, "training-time-cifar"),
         _LOGS + "its table of epochs in two hours",
     ),
     PaperItem(
@@ -182,7 +190,7 @@ ITEMS = (
         "Figure 3",
         "Inference throughput",
         "onelip measure time --sizes XS S M L",
-        _costs("inference-throughput-cifar"),
+        _named(_costs, "inference-throughput-cifar"),
         _LOGS + "images per second in its logs, for XS, S and M",
     ),
     PaperItem(
@@ -190,10 +198,12 @@ ITEMS = (
         "Figure 4",
         "Memory",
         "onelip measure memory --sizes XS S M L",
-        _costs("training-memory-cifar", "inference-memory-cifar"),
+        _named(_costs, "training-memory-cifar", "inference-memory-cifar"),
         _LOGS + "its formulas for training; for inference there are none",
     ),
-    PaperItem("certified", "Figure 5", "Certified accuracy in decreasing order", _COMPARE, _bars("bars-certified")),
+    PaperItem(
+        "certified", "Figure 5", "Certified accuracy in decreasing order", _COMPARE, _named(_bars, "bars-certified")
+    ),
     PaperItem("results", "Table 2", "Results after 24 hours", _COMPARE, _sizes),
     PaperItem("ranking", "Section 5.3", "Ranking of the methods", _COMPARE, _ranking),
     PaperItem(
@@ -214,12 +224,13 @@ ITEMS = (
         "Figure 8",
         "Time and memory on Tiny ImageNet",
         "onelip measure time --sizes XS S M L --datasets tiny-imagenet; onelip measure memory --datasets tiny-imagenet",
-        _costs(
-            *(f"{q}-tiny" for q in ("training-time", "inference-throughput", "training-memory", "inference-memory"))
+        _named(
+            _costs,
+            *(f"{q}-tiny" for q in ("training-time", "inference-throughput", "training-memory", "inference-memory")),
         ),
         _LOGS + "epochs in two hours and formulas; throughput is nowhere",
     ),
-    PaperItem("accuracy", "Figure 9", "Clean accuracy in decreasing order", _COMPARE, _bars("bars-clean")),
+    PaperItem("accuracy", "Figure 9", "Clean accuracy in decreasing order", _COMPARE, _named(_bars, "bars-clean")),
     PaperItem("cifar10", "Table 9", "All budgets on CIFAR-10", _COMPARE, _budgets("cifar10")),
     PaperItem("cifar100", "Table 10", "All budgets on CIFAR-100", _COMPARE, _budgets("cifar100")),
     PaperItem("tiny-imagenet", "Table 11", "All budgets on Tiny ImageNet", _COMPARE, _budgets("tiny-imagenet")),

@@ -158,7 +158,7 @@ def _budget(config: RecordFields, metrics: RecordFields) -> Budget:
         seconds = parse_duration(config.text("budget")) if isinstance(given, str) else config.number("budget")
         return Budget(format_duration(seconds), seconds / 3600)
     took, epochs = metrics.optional("train_seconds"), config.whole("epochs")
-    return Budget(f"{epochs} epochs", None if took is None else took / 3600, epochs)
+    return Budget(f"{epochs} epoch{'s' * (epochs != 1)}", None if took is None else took / 3600, epochs)
 
 
 def _log(run: StoredRun, missing: list[MissingResult]) -> tuple[LoggedEpoch, ...]:

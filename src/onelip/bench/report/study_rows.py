@@ -196,7 +196,7 @@ class StudyResults:
             ),
             (
                 self.memory,
-                "No memory figures. `onelip measure memory` measures them, with `--predict` it predicts them.",
+                "No memory figures of these runs: the advisor takes predictions. `onelip measure memory` adds them.",
             ),
             (self.operations, "No operation counts. `onelip measure macs` adds them."),
             (

@@ -19,7 +19,7 @@ from onelip.bench.report.figures.layer_lines import layer_figures
 from onelip.bench.report.figures.pareto import pareto_figures
 from onelip.bench.report.figures.published_overlay import published_curve_figures
 from onelip.bench.report.figures.radar import radar_figures
-from onelip.bench.report.findings import BASELINE, findings, head_figures
+from onelip.bench.report.findings import baseline, findings, head_figures
 from onelip.bench.report.page import PageContent, render_page
 from onelip.bench.report.radar_scale import published_radar, radar_table, study_radar
 from onelip.bench.report.read_study import read_study
@@ -92,7 +92,7 @@ def write_report(
             subtitle=visible(f"Records in {results.folder.resolve().name}{when}"),
             head_figures=head_figures(results),
             findings=findings(results, models),
-            baseline=BASELINE,
+            baseline=baseline(models),
             absent=results.absent,
             tables=tables,
             figures=drawn,

@@ -1,7 +1,6 @@
 """Records of runs: one folder per run with one JSON record and at most one checkpoint; see docs/records.md."""
 
 from onelip.bench.runs.canonical import canonical_json, dump_json, parse_json, run_name, to_plain
-from onelip.bench.runs.reading import read_record
 from onelip.bench.runs.recipes import RECIPES, Recipe
 from onelip.bench.runs.record import (
     GENERATION,
@@ -12,6 +11,7 @@ from onelip.bench.runs.record import (
     RunRecord,
     RunStatus,
     new_record,
+    read_record,
 )
 from onelip.bench.runs.resume_file import CHECKPOINT_FILE, Checkpoint, load_checkpoint, save_checkpoint
 from onelip.bench.runs.specs import NetworkSpec, RunSpec

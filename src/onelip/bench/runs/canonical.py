@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
+import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any, NoReturn
 
@@ -41,17 +42,14 @@ def to_plain(value: Any, where: str = "config") -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {_key(key, where): to_plain(item, f"{where}.{key}") for key, item in value.items()}
+        for key in value:
+            if not isinstance(key, str) or isinstance(key, enum.Enum) or key == _NONFINITE:
+                raise InvalidInputError(f"{where} has the key {key!r}; keys must be text and not {_NONFINITE!r}")
+        return {key: to_plain(item, f"{where}.{key}") for key, item in value.items()}
     raise InvalidInputError(
         f"{where} is a {type(value).__name__}, which a record cannot hold; allowed: None, bool, int, float, "
         "str, path, enum, list, tuple, dict with text keys, dataclass"
     )
-
-
-def _key(key: Any, where: str) -> str:
-    if not isinstance(key, str) or isinstance(key, enum.Enum) or key == _NONFINITE:
-        raise InvalidInputError(f"{where} has the key {key!r}; keys must be text and not {_NONFINITE!r}")
-    return key
 
 
 def dump_json(value: Any, *, indent: int | None = 2, where: str = "value") -> str:
@@ -67,14 +65,11 @@ def parse_json(text: str) -> Any:
         raise ValueError("nested too deep") from error
     level = [value]
     for _ in range(_DEEPEST):  # what json can read may still be too deep for whoever walks through it
-        level = [item for node in level if isinstance(node, (dict, list)) for item in _items(node)]
+        inner = [node.values() if isinstance(node, dict) else node for node in level if isinstance(node, (dict, list))]
+        level = list(itertools.chain.from_iterable(inner))
     if level:
         raise ValueError(f"nested too deep, more than {_DEEPEST} levels")
     return value
-
-
-def _items(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return node.values() if isinstance(node, dict) else node
 
 
 def canonical_json(value: Any) -> str:
@@ -82,7 +77,11 @@ def canonical_json(value: Any) -> str:
 
     Other floats are written with the shortest digits that give the same double back, as Python always does.
     """
-    plain = _mapped(to_plain(value), lambda leaf: _encode(_integral(leaf)))
+
+    def leaf(value: Any) -> Any:
+        return int(value) if isinstance(value, float) and value.is_integer() else _encode(value)
+
+    plain = _mapped(to_plain(value), leaf)
     return json.dumps(plain, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -112,10 +111,6 @@ def _mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
         return {key: _mapped(item, leaf) for key, item in value.items()}
     return leaf(value)
-
-
-def _integral(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _encode(value: Any) -> Any:

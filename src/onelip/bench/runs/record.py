@@ -1,4 +1,7 @@
-"""What is known about one run: the content of its `record.json`."""
+"""What is known about one run: the content of its `record.json`, how it is made and how it is read.
+
+Every way in which a file can be wrong gets one line that names the file and the field.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ import functools
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from onelip.bench.runs.canonical import dump_json, run_name, to_plain
+from onelip.atomic_files import read_regular
+from onelip.bench.runs.canonical import dump_json, parse_json, run_name, to_plain
 from onelip.bench.runs.machine import machine_facts
 from onelip.bench.runs.specs import NetworkSpec
 from onelip.bench.runs.typed_reading import read_dataclass
@@ -20,6 +25,8 @@ SCHEMA_VERSION = 2
 RECORD_FILE = "record.json"
 STUDY_FILE = "study.json"
 """Plan of a study, in the folder above those of its runs."""
+LARGEST_RECORD = 10_000_000
+"""Bytes; that of a training with its curve and layers has thousands."""
 LARGEST_PLAN = 50_000_000
 """Bytes; a job takes some five hundred."""
 
@@ -146,3 +153,44 @@ def new_record(kind: str, config: Any, job: str | None = None, device: str | Non
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def read_record(folder: Path) -> RunRecord:
+    """The record in a run's folder; an `InvalidInputError` names the file and what is wrong with it."""
+    path = folder / RECORD_FILE
+    try:
+        return _record_from_tree(parse_json(read_regular(path, LARGEST_RECORD).decode("utf-8")))
+    except OSError as error:
+        raise InvalidInputError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path}: damaged: not UTF-8 text") from error
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{path}: damaged: not valid JSON ({error})") from error
+
+
+def _record_from_tree(tree: Any) -> RunRecord:
+    if not isinstance(tree, dict) or "schema_version" not in tree:
+        raise InvalidInputError("not an onelip record: it has no schema_version")
+    fields: dict[str, Any] = dict(tree)
+    version, name = fields.pop("schema_version"), fields.pop("name", None)
+    if version != SCHEMA_VERSION:
+        older = isinstance(version, int) and version < SCHEMA_VERSION
+        advice = "an older onelip wrote it; run it again" if older else "update onelip"
+        raise InvalidInputError(f"has schema version {version!r:.40}, this onelip reads {SCHEMA_VERSION}: {advice}")
+    record = read_dataclass(RunRecord, fields, "damaged: record")
+    _ = record.network  # refuses a record without one
+    for field in ("created_at", "updated_at"):
+        text = getattr(record, field)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise InvalidInputError(f"damaged: {field} is not a time: {text!r:.40}") from error
+        if moment.tzinfo is None:
+            raise InvalidInputError(f"damaged: {field} has no time zone: {text!r:.40}")
+    if record.seed is not None and type(record.seed) is not int:
+        raise InvalidInputError(f"damaged: config.seed is not a whole number: {record.seed!r:.40}")
+    if record.name != name:
+        raise InvalidInputError(f"the configuration does not belong to the name {name!r:.80}; edited by hand?")
+    return record

@@ -45,7 +45,7 @@ class NetworkSpec:
     method: str = ""
     """Key of the method, see `onelip methods`; not for a --model of your own."""
     size: str | None = None
-    """XS, S, M or L; by default XS."""
+    """XS, S, M or L; by default XS, for fastnet S."""
     width: int | None = None
     """Channels after the first layer, instead of --size."""
     dataset: DatasetOption = "cifar10"
@@ -71,7 +71,10 @@ class NetworkSpec:
             object.__setattr__(self, "method", OWN_MODEL)
             return
         if self.model in NETWORKS:
-            self._refuse_options_of_convnet()
+            for name, usual in (("kernel_size", 3), ("activation", "maxmin"), ("init", "auto")):
+                if getattr(self, name) != usual:
+                    option = name.replace("_", "-")
+                    raise InvalidInputError(f"--{option} belongs to convnet; {self.model} has {usual}")
             object.__setattr__(self, "method", self.method or NETWORKS[self.model].method)
         if not self.method:
             raise InvalidInputError(
@@ -80,16 +83,11 @@ class NetworkSpec:
         if self.size is not None and self.width is not None:
             raise InvalidInputError(f"give either a size or a width, not both (size={self.size}, width={self.width})")
         if self.width is None:
-            size = "XS" if self.size is None else str(self.size).upper()
+            usual = NETWORKS[self.model].usual_size if self.model in NETWORKS else "XS"
+            size = usual if self.size is None else str(self.size).upper()
             if size not in SIZES:
                 raise InvalidInputError(f"there is no size {self.size!r}, use one of {', '.join(SIZES)}")
             object.__setattr__(self, "size", size)
-
-    def _refuse_options_of_convnet(self) -> None:
-        for name, usual in (("kernel_size", 3), ("activation", "maxmin"), ("init", "auto")):
-            if getattr(self, name) != usual:
-                option = name.replace("_", "-")
-                raise InvalidInputError(f"--{option} belongs to convnet; {self.model} has {usual}")
 
     @property
     def is_factory(self) -> bool:
@@ -98,7 +96,7 @@ class NetworkSpec:
 
     @property
     def factory_arguments(self) -> dict[str, Any]:
-        """What a user's function is called with."""
+        """What a user's function is called with, if it takes it."""
         return {"num_classes": self.data.num_classes, "input_shape": list(self.data.shape)}
 
     @property
@@ -113,6 +111,13 @@ class NetworkSpec:
             "input_shape": self.data.shape,
             **padding,
         }
+
+    @property
+    def short_name(self) -> str:
+        """The method; of another network than the paper's its name too: `fastnet`, `fastnet bcop`."""
+        if self.model not in NETWORKS:
+            return self.method
+        return self.model if self.method == NETWORKS[self.model].method else f"{self.model} {self.method}"
 
     @property
     def size_name(self) -> str:
@@ -277,7 +282,10 @@ class RunSpec:
             "epochs": (self.epochs is None or self.epochs >= 1, "1 or more"),
             "lr": (0 < self.settings.lr < math.inf, "above 0"),
             "weight_decay": (0 <= self.settings.weight_decay < math.inf, "0 or more"),
-            "schedule_epochs": (self._schedule_is_long_enough(), "at least the number of epochs, which must be given"),
+            "schedule_epochs": (
+                self.schedule_epochs is None or self.schedule_epochs >= (self.epochs or math.inf),
+                "at least the number of epochs, which must be given",
+            ),
             "momentum": (0 <= self.momentum < 1, "in [0, 1)"),
             "ema_decay": (self.ema_decay is None or 0 < self.ema_decay < 1, "in (0, 1)"),
             "batch_size": (self.settings.batch_size >= 1, "1 or more"),
@@ -286,9 +294,6 @@ class RunSpec:
         for name, (good, allowed) in rules.items():
             if not good:
                 raise InvalidInputError(f"{name} must be {allowed}, got {getattr(self, name)}")
-
-    def _schedule_is_long_enough(self) -> bool:
-        return self.schedule_epochs is None or (self.epochs is not None and self.schedule_epochs >= self.epochs)
 
     @property
     def network_config(self) -> ConvNetConfig:
@@ -304,22 +309,7 @@ class RunSpec:
     @property
     def settings(self) -> Settings:
         """What recipe and options come to, all known by now."""
-        assert self.optimizer is not None
-        assert self.batch_size is not None
-        assert self.temperature is not None
-        assert self.lr is not None
-        assert self.augmentation is not None
-        assert self.weight_decay is not None
-        assert self.precision is not None
-        return Settings(
-            self.optimizer,
-            self.batch_size,
-            self.temperature,
-            self.lr,
-            self.weight_decay,
-            self.augmentation,
-            self.precision,
-        )
+        return Settings(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)})
 
     @property
     def budget_seconds(self) -> float | None:
@@ -329,7 +319,7 @@ class RunSpec:
     @property
     def budget_name(self) -> str:
         """30m, or 4 epochs."""
-        return self.budget if self.budget is not None else f"{self.epochs} epochs"
+        return self.budget if self.budget is not None else f"{self.epochs} epoch{'s' * (self.epochs != 1)}"
 
 
 @dataclass(frozen=True)

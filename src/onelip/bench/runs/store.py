@@ -21,8 +21,7 @@ from typing import Any
 from onelip.atomic_files import WriteError, remove_temporaries, write_atomically
 from onelip.bench.file_lock import LOCK_FILE, RunLock, is_locked, refuse_link
 from onelip.bench.runs.canonical import canonical_json, looks_like_run_name
-from onelip.bench.runs.reading import read_record
-from onelip.bench.runs.record import RECORD_FILE, RunRecord, RunStatus, new_record
+from onelip.bench.runs.record import RECORD_FILE, RunRecord, RunStatus, new_record, read_record
 from onelip.bench.runs.resume_file import CHECKPOINT_FILE, Checkpoint, load_checkpoint, save_checkpoint
 from onelip.errors import InvalidInputError, one_line
 
@@ -164,7 +163,9 @@ def is_run(folder: Path) -> bool:
 
 
 def find_run(runs_dir: Path, name: str) -> Path:
-    """Folder of the run with this name, or with the only name that begins so."""
+    """Folder of the run with this name, or with the only name that begins so; or the path of a run."""
+    if is_run(Path(name)):
+        return Path(name)
     if not runs_dir.is_dir():
         raise InvalidInputError(f"{runs_dir}: no such folder of runs")
     names = sorted(path.name for path in runs_dir.iterdir() if is_run(path))

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from onelip.errors import InvalidInputError
 
 _Kind = TypeVar("_Kind")
+_hints = functools.cache(get_type_hints)
 
 
 def read_dataclass(kind: type[_Kind], values: object, where: str) -> _Kind:
@@ -34,11 +35,6 @@ def read_dataclass(kind: type[_Kind], values: object, where: str) -> _Kind:
         return kind(**arguments)
     except InvalidInputError as error:
         raise InvalidInputError(f"{where}: {error}") from error
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _checked(value: Any, hint: Any, where: str) -> Any:

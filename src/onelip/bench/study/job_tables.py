@@ -38,7 +38,7 @@ def plan_table(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path)
         budget = budget_word(job.details)
         table.add_row(
             job.details.get("quantity") or job.kind,
-            job.network.method,
+            job.network.short_name,
             job.network.size_name,
             job.network.dataset,
             str(job.network.kernel_size) if budget else "",
@@ -91,7 +91,13 @@ def result_table(jobs: Sequence[Job], study: Path) -> Table:
         assert record is not None
         metrics, network = record.metrics, job.network
         certified = metrics["test_certified_accuracy_36"]
-        cells = [network.method, network.size_name, network.dataset, str(network.kernel_size), job.spec.budget_name]
+        cells = [
+            network.short_name,
+            network.size_name,
+            network.dataset,
+            str(network.kernel_size),
+            budget_word(job.details),
+        ]
         cells += [str(job.spec.seed), f"{metrics['epochs']:.3g}", f"{100 * metrics['test_accuracy']:.1f}"]
         rows.append((certified, [*cells, f"{100 * certified:.1f}"]))
     for _, cells in sorted(rows, key=lambda row: -row[0]):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -40,9 +38,7 @@ class LiveView:
             self.console.print(self.title, soft_wrap=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live.is_started:
             self._live.stop()
 
@@ -52,7 +48,7 @@ class LiveView:
 
     def know(self, job: Job, state: JobState) -> None:
         """Another session or driver has done it: it counts, without a line."""
-        self.progress.know({job.name: state})
+        self.progress.states[job.name] = state
 
     def ended(self, job: Job, state: JobState) -> None:
         """Leave a line about it."""
@@ -75,17 +71,14 @@ class LiveView:
         if len(running) > _RUNNING_SHOWN:
             parts.append(Text(f"and {len(running) - _RUNNING_SHOWN} more are started", "cyan"))
         parts.append(Text(self._totals(), "dim"))
-        failed = [name for name in self._jobs if self._status(name) is JobStatus.FAILED]
+        states = self.progress.states
+        failed = [name for name in self._jobs if name in states and states[name].status is JobStatus.FAILED]
         for name in failed[:_FAILURES_SHOWN]:
-            reason = self.progress.states[name].reason
-            parts.append(Text(f"failed: {self._jobs[name].label}: {reason}", "red", no_wrap=True, overflow="ellipsis"))
+            line = f"failed: {self._jobs[name].label}: {states[name].reason}"
+            parts.append(Text(line, "red", no_wrap=True, overflow="ellipsis"))
         if len(failed) > _FAILURES_SHOWN:
             parts.append(Text(f"and {len(failed) - _FAILURES_SHOWN} more failed", "red"))
         return Group(*parts)
-
-    def _status(self, name: str) -> JobStatus | None:
-        state = self.progress.states.get(name)
-        return None if state is None else state.status
 
     def _bars(self) -> Table:
         grid = Table.grid(padding=(0, 1))

@@ -1,4 +1,4 @@
-"""What a study compares: plain values, checked, and the three presets."""
+"""What a study compares: plain values, checked, and the presets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onelip.bench.runs import read_dataclass
 from onelip.bench.runs.durations import format_duration, parse_duration
 from onelip.bench.runs.recipes import RecipeName
 from onelip.errors import InvalidInputError
@@ -112,10 +111,15 @@ class StudyOptions:
         sentences = []
         if not self.search_runs:
             sentences.append("Learning rate and weight decay are the defaults: no search was made.")
-        if self.recipe != "paper":
+        if self.recipe == "fast":
             sentences.append(
-                "Trainings follow a recipe for short budgets (Adam and a high temperature of the loss, see "
-                "docs/training.md), not the paper's, which certifies next to nothing within minutes."
+                f"The network {', '.join(self.models)} and its recipe are made for short budgets "
+                "(docs/training_fast.md) and show what they can reach; methods are compared on the paper's network."
+            )
+        if self.recipe == "short":
+            sentences.append(
+                "Trainings of the paper's network follow a recipe for short budgets (Adam and a high temperature of "
+                "the loss, see docs/training.md), not the paper's, which certifies next to nothing within minutes."
             )
         if any(dataset.endswith("-mini") for dataset in self.datasets):
             sentences.append(
@@ -130,13 +134,14 @@ def preset(name: PresetName) -> StudyOptions:
     return StudyOptions(**_PRESETS[name])
 
 
-def options_from_plain(values: object, where: str) -> StudyOptions:
-    """The options that were stored as JSON; `where` names their place in messages."""
-    return read_dataclass(StudyOptions, values, where)
+def beside_preset(name: PresetName) -> StudyOptions | None:
+    """What a preset trains beside its comparison, in which the network is always the paper's."""
+    return StudyOptions(**_BESIDE[name]) if name in _BESIDE else None
 
 
 _PRESETS: dict[PresetName, dict[str, Any]] = {
-    # Below ten minutes on two cores: 8 trainings of 30 s, and about as much again for measuring and certifying.
+    # Below ten minutes on two cores: 9 trainings of 30 s with the one beside it, and about as much again for measuring
+    # and certifying.
     "quick": {
         "datasets": ("cifar10-mini",),
         "sizes": (),
@@ -171,5 +176,18 @@ _PRESETS: dict[PresetName, dict[str, Any]] = {
         "budgets": ("2h", "10h", "24h"),
         "kernel_sizes": (3, 1),
         "search_runs": 16,
+    },
+}
+
+# One network and recipe made for short budgets: the methods of `quick` alone would say that half a minute is too short.
+_BESIDE: dict[PresetName, dict[str, Any]] = {
+    "quick": {
+        "models": ("fastnet",),
+        "methods": ("stiefel",),
+        "sizes": ("S",),
+        "datasets": ("cifar10-mini",),
+        "budgets": ("30s",),
+        "recipe": "fast",
+        "measure": "none",
     },
 }

@@ -14,9 +14,9 @@ from typing import Any
 
 from onelip.atomic_files import read_regular, remove_temporaries, write_atomically
 from onelip.bench.file_lock import RunLock
-from onelip.bench.runs import LARGEST_PLAN, STUDY_FILE, dump_json, parse_json
+from onelip.bench.runs import LARGEST_PLAN, STUDY_FILE, dump_json, parse_json, read_dataclass
 from onelip.bench.study.job_base import Job
-from onelip.bench.study.options import StudyOptions, options_from_plain
+from onelip.bench.study.options import StudyOptions
 from onelip.errors import InvalidInputError
 from onelip.factories import is_factory_name
 from onelip.version import __version__
@@ -68,7 +68,10 @@ def add_to_study(study: Path, options: Sequence[StudyOptions], jobs: Sequence[Jo
 
 
 def _options(study: Path, stored: list[Any]) -> list[StudyOptions]:
-    return [options_from_plain(values, f"{study / STUDY_FILE}: options[{k}]") for k, values in enumerate(stored)]
+    return [
+        read_dataclass(StudyOptions, values, f"{study / STUDY_FILE}: options[{index}]")
+        for index, values in enumerate(stored)
+    ]
 
 
 def _entry(job: Job) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,10 +44,6 @@ class TimeLeft:
         estimate = self.estimates.get(job.name)
         if start is not None and estimate and state.status is JobStatus.DONE:
             self._took[_sort(job)].append((self.now() - start, estimate))
-
-    def know(self, states: Mapping[str, JobState]) -> None:
-        """States from the disk: what earlier sessions and other processes did."""
-        self.states.update(states)
 
     def count(self, status: JobStatus, kind: str | None = None) -> int:
         """Jobs with this status."""

@@ -29,6 +29,7 @@ from onelip.bench.training.progress_bar import ProgressDisplay
 from onelip.bench.training.trainer import DivergedError, StopTraining, Trainer
 from onelip.checkpoints import load_model, save_model
 from onelip.errors import InvalidInputError, one_line
+from onelip.factories import find_factory, taken_arguments
 
 MODEL_FILE = "model.safetensors"
 KIND = "train"
@@ -167,8 +168,10 @@ class _Training:
         else:
             digest = None
             if self.run is not None:
-                network = self.config.network
-                own = {"factory": network.model, "arguments": network.factory_arguments} if network.is_factory else {}
+                network, own = self.config.network, {}
+                if network.is_factory:
+                    arguments = taken_arguments(find_factory(network.model), network.factory_arguments)
+                    own = {"factory": network.model, "arguments": arguments}
                 digest = save_model(self.trainer.result, self.run.folder / MODEL_FILE, **own)
             self._end(RunStatus.FINISHED, None, model_sha256=digest)
         if self.journal is not None:

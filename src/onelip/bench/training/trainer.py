@@ -20,7 +20,7 @@ from onelip.bench.training.schedule import OneCycle
 from onelip.bench.training.validation import Scores, estimate_scores
 from onelip.certification import lipschitz_bound
 from onelip.errors import UnknownLipschitzConstant
-from onelip.factories import build, find_factory
+from onelip.factories import build, find_factory, taken_arguments
 from onelip.layers import get_method
 from onelip.losses import EMMA, CertificateRegularised, LogitAnnealing, OffsetCrossEntropy
 from onelip.models import NamedNetwork
@@ -198,5 +198,6 @@ def _new_model(config: RunSpec) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator_for(config.seed, "model").initial_seed())
         if config.network.is_factory:
-            return build(find_factory(config.network.model), config.network.factory_arguments)
+            factory = find_factory(config.network.model)
+            return build(factory, taken_arguments(factory, config.network.factory_arguments))
         return config.new_network()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from onelip.certification.graph import Entrywise, Extremum, Scaled, exactly
 from onelip.certification.operations.elementwise import clamp
-from onelip.certification.operations.registered import Call, entries, in_place_operator, operation
+from onelip.certification.operations.registered import Call, entries, operation, root
 from onelip.certification.traced import Comparison, Traced
 from onelip.linalg.layer_bound import Arithmetic, Rounding, RoundingError
 from onelip.linalg.proven import SAFETY
@@ -35,8 +35,7 @@ def _copies(call: Call, x: Traced, value: Tensor) -> float:
         raise call.refused(
             f"shapes {tuple(x.shape)} and {tuple(value.shape)} do not keep the batch first; reshape before"
         )
-    ratio = entries(value) // max(1, entries(x))
-    return 1.0 if ratio == 1 else math.sqrt(ratio) * (1 + 2.0**-50)
+    return root(entries(value) // max(1, entries(x)))
 
 
 def sum_rounding(constant: float, count: int, ulps: float = 1.0) -> Rounding:
@@ -51,10 +50,7 @@ def sum_rounding(constant: float, count: int, ulps: float = 1.0) -> Rounding:
 
 def _norm(number: Any, value: Tensor) -> float:
     """Norm of constants spread over one input of the batch, the largest one's."""
-    if not isinstance(number, Tensor):
-        return abs(float(number)) * math.sqrt(entries(value)) * SAFETY
-    largest = float(number.abs().amax()) if number.numel() else 0.0
-    return largest * math.sqrt(entries(value)) * SAFETY
+    return _largest(number) * math.sqrt(entries(value)) * SAFETY
 
 
 def _add(call: Call, first: Any, second: Any, sign: float) -> Traced:
@@ -65,18 +61,18 @@ def _add(call: Call, first: Any, second: Any, sign: float) -> Traced:
     pairs = [(x, weight * _copies(call, x, value) * (SAFETY if weight != 1 else 1.0)) for x, weight in traced]
     ulps = 1.0 if abs(sign) == 1 else 4.0
     if len(pairs) == 2:
-        return call.combined(pairs, value, sum_rounding(0.0, entries(value), ulps), joint=False)
+        return call.add(pairs, value, sum_rounding(0.0, entries(value), ulps))
     x, coefficient = pairs[0]
     given = second if isinstance(first, Traced) else first
     number = _number(given)
     if not isinstance(number, Tensor) and number == 0 and abs(sign) == 1:
-        return call.tracer.add(call.place, [(x, coefficient)], value, exactly, facts=(Entrywise(),))
+        return call.add([(x, coefficient)], value, exactly, facts=(Entrywise(),))
     size = _norm(number, value) * max(1.0, abs(sign)) * SAFETY
     rounding = sum_rounding(size, entries(value), ulps if _is_held(call, given) else ulps + 1)
     if x.shape != value.shape:
-        return call.tracer.add(call.place, [(x, coefficient)], value, rounding)
+        return call.add([(x, coefficient)], value, rounding)
     factor, shift = (sign, number) if isinstance(second, Traced) else (1.0, sign * number)
-    return call.tracer.add(call.place, [(x, coefficient)], value, rounding, facts=_scaled(value, factor, shift, 3))
+    return call.add([(x, coefficient)], value, rounding, facts=_scaled(value, factor, shift, 3))
 
 
 def _plain(value: Any) -> Any:
@@ -94,22 +90,13 @@ def _scaled(value: Tensor, factor: Any, shift: Any, roundings: int) -> tuple[Sca
     return (Scaled(spread[0], spread[1], roundings),)
 
 
-@operation("add", "__add__", "__radd__")
-def add(call: Call, input: Any, other: Any, alpha: float = 1) -> Any:
-    """x + alpha y."""
-    return _add(call, input, other, float(alpha))
-
-
-@operation("sub", "subtract", "__sub__")
-def sub(call: Call, input: Any, other: Any, alpha: float = 1) -> Any:
-    """x - alpha y."""
-    return _add(call, input, other, -float(alpha))
-
-
-@operation("rsub", "__rsub__")
-def rsub(call: Call, input: Any, other: Any, alpha: float = 1) -> Any:
-    """y - alpha x."""
-    return _add(call, other, input, -float(alpha))
+operation("add", "__add__", "__radd__", "__iadd__")(
+    lambda call, input, other, alpha=1: _add(call, input, other, float(alpha))
+)
+operation("sub", "subtract", "__sub__", "__isub__")(
+    lambda call, input, other, alpha=1: _add(call, input, other, -float(alpha))
+)
+operation("rsub", "__rsub__")(lambda call, input, other, alpha=1: _add(call, other, input, -float(alpha)))
 
 
 def _scale(call: Call, x: Traced, factor: Any, ulps: float = 2.0) -> Traced:
@@ -123,7 +110,7 @@ def _scale(call: Call, x: Traced, factor: Any, ulps: float = 2.0) -> Traced:
     rounding = exactly if exact else _scale_rounding(steps, entries(value), coefficient)
     facts = _scaled(value, number, 0.0, 3) if x.shape == value.shape else ()
     total = coefficient * copies * (1.0 if coefficient == 1 or copies == 1 else SAFETY)
-    return call.tracer.add(call.place, [(x, total)], value, rounding, facts=facts)
+    return call.add([(x, total)], value, rounding, facts=facts)
 
 
 def _largest(number: Any) -> float:
@@ -145,7 +132,7 @@ def _scale_rounding(ulps: float, count: int, coefficient: float) -> Rounding:
     return rounding
 
 
-@operation("mul", "multiply", "__mul__", "__rmul__")
+@operation("mul", "multiply", "__mul__", "__rmul__", "__imul__")
 def mul(call: Call, input: Any, other: Any) -> Any:
     """x times constants, in either order."""
     if isinstance(input, Traced) and isinstance(other, Traced):
@@ -153,7 +140,7 @@ def mul(call: Call, input: Any, other: Any) -> Any:
     return _scale(call, input, other) if isinstance(input, Traced) else _scale(call, other, input)
 
 
-@operation("div", "divide", "true_divide", "__truediv__")
+@operation("div", "divide", "true_divide", "__truediv__", "__itruediv__")
 def div(call: Call, input: Any, other: Any, rounding_mode: str | None = None) -> Any:
     """x divided by constants."""
     if rounding_mode is not None:
@@ -169,7 +156,7 @@ def div(call: Call, input: Any, other: Any, rounding_mode: str | None = None) ->
     rounding = _scale_rounding(4.0, entries(value), coefficient)
     facts = _scaled(value, 1.0 / number, 0.0, 5) if x.shape == value.shape else ()
     total = coefficient * copies * (1.0 if copies == 1 else SAFETY)
-    return call.tracer.add(call.place, [(x, total)], value, rounding, facts=facts)
+    return call.add([(x, total)], value, rounding, facts=facts)
 
 
 def _extremum(call: Call, first: Any, second: Any, which: Any) -> Traced:
@@ -180,7 +167,7 @@ def _extremum(call: Call, first: Any, second: Any, which: Any) -> Traced:
     value = function(first.value, second.value)
     pairs = [(x, _copies(call, x, value)) for x in (first, second)]
     facts = (Extremum(which),) if first.shape == second.shape else ()
-    return call.combined(pairs, value, exactly, *facts, joint=True)
+    return call.add(pairs, value, exactly, facts=facts, joint=True)
 
 
 @operation("maximum", "fmax")
@@ -201,16 +188,13 @@ def _compared(call: Call, first: Any, second: Any, greater: bool) -> Comparison:
     return Comparison(first, second, greater)
 
 
-@operation("ge", "gt", "greater", "greater_equal", "__ge__", "__gt__")
-def greater(call: Call, input: Any, other: Any) -> Comparison:
-    """Which entries are larger. Where they are equal, a choice between them makes no difference."""
-    return _compared(call, input, other, True)
-
-
-@operation("le", "lt", "less", "less_equal", "__le__", "__lt__")
-def less(call: Call, input: Any, other: Any) -> Comparison:
-    """Which entries are smaller."""
-    return _compared(call, input, other, False)
+# Where two entries are equal, a choice between them makes no difference.
+operation("ge", "gt", "greater", "greater_equal", "__ge__", "__gt__")(
+    lambda call, input, other: _compared(call, input, other, True)
+)
+operation("le", "lt", "less", "less_equal", "__le__", "__lt__")(
+    lambda call, input, other: _compared(call, input, other, False)
+)
 
 
 @operation("where")
@@ -238,10 +222,4 @@ def lerp(call: Call, input: Any, end: Any, weight: Any) -> Traced:
     fixed = sum(_norm(x, value) for x in values if not any(x is pair[0].value for pair in pairs))
     rounding = sum_rounding(fixed, entries(value), 8 * (1 + max(shares)))
     spread = tuple(_copies(call, x, value) for x, _ in pairs)
-    return call.tracer.add(call.place, pairs, value, rounding, weighted=spread)
-
-
-in_place_operator("__iadd__", add)
-in_place_operator("__isub__", sub)
-in_place_operator("__imul__", mul)
-in_place_operator("__itruediv__", div)
+    return call.add(pairs, value, rounding, weighted=spread)

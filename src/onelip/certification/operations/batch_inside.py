@@ -11,6 +11,7 @@ by side, the rows of the base that meet are one block of a block diagonal matrix
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -49,9 +50,7 @@ def permuted_batch(call: Call, x: Traced, order: Sequence[int]) -> Traced:
     one = [1 if dim == batch else length for dim, length in enumerate(x.shape)]
     indices = moved_indices(x.shape_without_batch(), lambda t: t.reshape(one).permute(*order))
     before = None if place == 0 else math.prod(value.shape[:place])
-    return call.tracer.add(
-        call.place, [(x, 1.0)], value, exactly, facts=(Moved(indices),), shares_memory=True, before=before
-    )
+    return call.add([(x, 1.0)], value, exactly, facts=(Moved(indices),), shares_memory=True, before=before)
 
 
 @inside_operation("permute")
@@ -66,7 +65,7 @@ def _in_order(call: Call, x: Traced, value: Tensor) -> Traced:
         Moved(moved_indices(x.shape_without_batch(), None)),
         *(fact for fact in x.node.facts if type(fact) is Rows),
     )
-    return call.tracer.add(call.place, [(x, 1.0)], value, exactly, facts=facts, shares_memory=True, before=x.before)
+    return call.add([(x, 1.0)], value, exactly, facts=facts, shares_memory=True, before=x.before)
 
 
 @inside_operation("reshape", "view", "_unsafe_view")
@@ -111,9 +110,7 @@ def _range(call: Call, x: Traced, dim: int, start: int, count: int, take: Callab
     if math.prod(x.shape[:axis]) == 1:
         facts.append(_rows_of(x, start * each, count * each))
     before = leading // x.shape[axis] * count * each
-    return call.tracer.add(
-        call.place, [(x, 1.0)], take(x.value), exactly, facts=tuple(facts), shares_memory=True, before=before
-    )
+    return call.add([(x, 1.0)], take(x.value), exactly, facts=tuple(facts), shares_memory=True, before=before)
 
 
 @inside_operation("narrow")
@@ -154,9 +151,7 @@ def matmul(call: Call, input: Any, other: Any) -> Traced:
 
 def _node(call: Call, x: Traced, value: Tensor, bound: LayerBound, before: int, *facts: Any) -> Traced:
     """A node with one input and the bound of a layer."""
-    result = call.tracer.add(
-        call.place, [(x, bound.lipschitz)], value, bound.rounding, facts=facts, weighted=(1.0,), before=before
-    )
+    result = call.add([(x, bound.lipschitz)], value, bound.rounding, facts=facts, weighted=(1.0,), before=before)
     result.node.exact_offset = bound.offset
     return result
 
@@ -178,7 +173,11 @@ def bmm(call: Call, input: Any, mat2: Any) -> Traced:
     return _node(call, x, torch.bmm(x.value, matrices), bound, len(matrices), *facts)
 
 
-def _sum(call: Call, first: Any, second: Any, sign: float) -> Traced:
+def add(call: Call, input: Any, other: Any, alpha: float = 1, *, sign: float) -> Traced:
+    """x + y, or x - y."""
+    if alpha != 1:
+        raise call.refused("alpha must be 1")
+    first, second = input, other
     if isinstance(first, Traced) and isinstance(second, Traced):
         if first.shape != second.shape or first.before != second.before:
             raise call.refused("the two values have different shapes")
@@ -186,7 +185,7 @@ def _sum(call: Call, first: Any, second: Any, sign: float) -> Traced:
         rounding = sum_rounding(0.0, value.numel() // call.tracer.batch)
         facts = _summed_rows(first.node.fact(Rows), second.node.fact(Rows), sign)
         pairs = [(first, 1.0), (second, 1.0)]
-        return call.tracer.add(call.place, pairs, value, rounding, facts=facts, before=first.before)
+        return call.add(pairs, value, rounding, facts=facts, before=first.before)
     x, number = (first, second) if isinstance(first, Traced) else (second, first)
     shift = torch.as_tensor(call.constant(number, ""), dtype=torch.float64)
     value = x.value + sign * shift if x is first else shift + sign * x.value
@@ -197,6 +196,10 @@ def _sum(call: Call, first: Any, second: Any, sign: float) -> Traced:
     facts = (Rows(rows.base, rows.terms, size),) if rows is not None and not rows.shift and x is first else ()
     bound = LayerBound(1.0, size, sum_rounding(size, value.numel() // call.tracer.batch, 2.0))
     return _node(call, x, value, bound, _before(x), *facts)
+
+
+inside_operation("add", "radd")(functools.partial(add, sign=1.0))
+inside_operation("sub", "subtract")(functools.partial(add, sign=-1.0))
 
 
 def _summed_rows(first: Rows | None, second: Rows | None, sign: float) -> tuple[Rows, ...]:
@@ -214,22 +217,6 @@ def _shift_norm(x: Traced, shift: Tensor) -> float:
     if shift.dim() == 1 and len(shift) == x.shape[-1] and _after(x) % len(shift) == 0:
         return bias_norm(shift, count // len(shift))
     return float(shift.abs().amax()) * math.sqrt(count) * SAFETY
-
-
-@inside_operation("add", "radd")
-def add(call: Call, input: Any, other: Any, alpha: float = 1) -> Traced:
-    """x + y."""
-    if alpha != 1:
-        raise call.refused("alpha must be 1")
-    return _sum(call, input, other, 1.0)
-
-
-@inside_operation("sub", "subtract")
-def sub(call: Call, input: Any, other: Any, alpha: float = 1) -> Traced:
-    """x - y."""
-    if alpha != 1:
-        raise call.refused("alpha must be 1")
-    return _sum(call, input, other, -1.0)
 
 
 @inside_operation("cat", "concat", "concatenate")
@@ -253,7 +240,7 @@ def cat(call: Call, tensors: Any, dim: int = 0) -> Traced:
         return torch.cat(marked)
 
     pairs = [(part, 1.0) for part in parts]
-    return call.tracer.add(call.place, pairs, value, exactly, joint=True, facts=(Moved(indices),), before=before)
+    return call.add(pairs, value, exactly, joint=True, facts=(Moved(indices),), before=before)
 
 
 def _blocks_bound(call: Call, rows: Sequence[Rows], counts: Sequence[int], value: Tensor) -> LayerBound | None:
@@ -274,14 +261,14 @@ def _blocks_bound(call: Call, rows: Sequence[Rows], counts: Sequence[int], value
     if any(plain):
         return None
     matrices = [torch.cat([_column(row) for _, row in members], -1) for members in blocks.values()]
-    norms = call.proven(("rows", len(matrices)), matrices, lambda: _block_norms(matrices))
+
+    def prove() -> tuple[float, float]:
+        return max(map(norm_bound, matrices)), max(magnitude_norm_bound(m.abs()) for m in matrices)
+
+    norms = call.proven(("rows", len(matrices)), matrices, prove)
     return linear_bound(*norms, terms=max(m.shape[-2] for m in matrices) + 1, outputs=outputs, bias_norm=shift)
 
 
 def _column(row: Rows) -> Tensor:
     """The matrices (rows, terms * in, out) that make one part, in the order of the rows that they read."""
     return torch.cat([matrix for _, matrix in sorted(row.terms, key=lambda term: term[0]) if matrix is not None], -2)
-
-
-def _block_norms(matrices: Sequence[Tensor]) -> tuple[float, float]:
-    return max(map(norm_bound, matrices)), max(magnitude_norm_bound(m.abs()) for m in matrices)

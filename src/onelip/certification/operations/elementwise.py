@@ -64,35 +64,21 @@ for _name, (_slope, _at_zero) in _FIXED.items():
     _register_fixed(_name, _slope, _at_zero)
 
 
-def _exact(call: Call, x: Traced, value: Tensor, offset: float = 0.0) -> Traced:
-    return call.entrywise(x, value, LayerBound(1.0, offset, exactly))
+def _register_exact(function: Callable[[Tensor], Tensor], *names: str) -> None:
+    @operation(*names)
+    def apply(call: Call, input: Traced) -> Traced:
+        return call.entrywise(input, function(input.value), LayerBound(1.0, 0.0, exactly))
 
 
-@operation("relu")
-def relu(call: Call, input: Traced) -> Traced:
-    """max(x, 0)."""
-    return _exact(call, input, torch.relu(input.value))
+_register_exact(torch.relu, "relu")
+_register_exact(torch.abs, "abs", "absolute", "__abs__")
+_register_exact(torch.neg, "neg", "negative", "__neg__")
 
 
-@operation("abs", "absolute", "__abs__")
-def absolute(call: Call, input: Traced) -> Traced:
-    """|x|."""
-    return _exact(call, input, input.value.abs())
+operation("positive", "__pos__")(lambda call, input: input)
 
 
-@operation("neg", "negative", "__neg__")
-def negative(call: Call, input: Traced) -> Traced:
-    """-x."""
-    return _exact(call, input, -input.value)
-
-
-@operation("positive", "__pos__")
-def positive(call: Call, input: Traced) -> Traced:
-    """x itself."""
-    return input
-
-
-@operation("clamp", "clip", "hardtanh_limits")
+@operation("clamp", "clip", "clamp_min")
 def clamp(call: Call, input: Traced, min: Any = None, max: Any = None) -> Traced:
     """x cut off at two limits, numbers or tensors."""
     why = "its limits must not depend on the input"
@@ -110,19 +96,14 @@ def clamp(call: Call, input: Traced, min: Any = None, max: Any = None) -> Traced
 
 
 def _largest(*limits: Any) -> float:
-    sizes = [
-        float(limit.abs().amax()) if isinstance(limit, Tensor) else abs(float(limit))
-        for limit in limits
-        if limit is not None
-    ]
-    return max(sizes, default=0.0)
+    return max(float(torch.as_tensor(limit).abs().amax()) for limit in limits if limit is not None)
 
 
 def _clamped(call: Call, limits: list[float], low: Any, high: Any, count: int) -> LayerBound:
     if any(math.isnan(limit) for limit in limits):
         raise call.refused("its limits are not numbers")
     at_zero = min(max(0.0, -math.inf if low is None else float(low)), math.inf if high is None else float(high))
-    held = all(float(torch.tensor(limit, dtype=dtype)) == limit for limit in limits for dtype in (torch.float32,))
+    held = all(float(torch.tensor(limit, dtype=torch.float32)) == limit for limit in limits)
     size = max((abs(limit) for limit in limits if math.isfinite(limit)), default=0.0)
     rounding = exactly if held else limits_rounding(1.0, size, count)
     return LayerBound(1.0, abs(at_zero) * math.sqrt(count) * SAFETY, rounding)
@@ -139,28 +120,9 @@ def limits_rounding(ulps: float, size: float, count: int) -> Rounding:
     return rounding
 
 
-@operation("clamp_min")
-def clamp_min(call: Call, input: Traced, min: Any) -> Traced:
-    """max(x, limit)."""
-    return clamp(call, input, min)
-
-
-@operation("clamp_max")
-def clamp_max(call: Call, input: Traced, max: Any) -> Traced:
-    """min(x, limit)."""
-    return clamp(call, input, None, max)
-
-
-@operation("hardtanh")
-def hardtanh(call: Call, input: Traced, min_val: float = -1.0, max_val: float = 1.0) -> Traced:
-    """A clamp."""
-    return clamp(call, input, min_val, max_val)
-
-
-@operation("relu6")
-def relu6(call: Call, input: Traced) -> Traced:
-    """A clamp to [0, 6]."""
-    return clamp(call, input, 0.0, 6.0)
+operation("clamp_max")(lambda call, input, max: clamp(call, input, None, max))
+operation("hardtanh")(lambda call, input, min_val=-1.0, max_val=1.0: clamp(call, input, min_val, max_val))
+operation("relu6")(lambda call, input: clamp(call, input, 0.0, 6.0))
 
 
 def _sloped(

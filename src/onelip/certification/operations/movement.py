@@ -27,23 +27,16 @@ def _numbers(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple | list | torch.Size) else tuple(sizes)
 
 
-def _reshaped(call: Call, x: Traced, shape: Sequence[int]) -> Traced:
-    return call.moved(x, x.value.reshape(shape))
-
-
 @operation("reshape", "view", "_unsafe_view", "view_copy")
 def reshape(call: Call, input: Traced, *shape: Any, size: Any = None, **keywords: Any) -> Traced:
     """Entries keep their order, so that inputs stay apart if there are as many of them."""
     wanted = keywords.get("shape") or size or _numbers(shape)
     if isinstance(wanted, torch.dtype) or any(isinstance(length, torch.dtype) for length in wanted):
         raise call.refused("it reads the bits of numbers as another type")
-    return _reshaped(call, input, wanted)
+    return call.moved(input, input.value.reshape(wanted))
 
 
-@operation("view_as", "reshape_as")
-def view_as(call: Call, input: Any, other: Any) -> Traced:
-    """A reshape to the shape of another."""
-    return _reshaped(call, call.traced(input), other.shape)
+operation("view_as", "reshape_as")(lambda call, input, other: reshape(call, call.traced(input), *other.shape))
 
 
 @operation("flatten")
@@ -98,16 +91,8 @@ def to(call: Call, input: Any, *targets: Any, **keywords: Any) -> Any:
     return call.moved(x, x.value)
 
 
-@operation("float")
-def to_float(call: Call, input: Traced, memory_format: Any = None) -> Traced:
-    """To float32."""
-    return to(call, input, torch.float32)
-
-
-@operation("double")
-def to_double(call: Call, input: Traced, memory_format: Any = None) -> Traced:
-    """To float64."""
-    return to(call, input, torch.float64)
+operation("float")(lambda call, input, memory_format=None: to(call, input, torch.float32))
+operation("double")(lambda call, input, memory_format=None: to(call, input, torch.float64))
 
 
 def _by(
@@ -227,23 +212,17 @@ def chunk(call: Call, input: Traced, chunks: int, dim: int = 0) -> tuple[Traced,
     return _pieces(call, input, lambda t: t.chunk(chunks, axis))
 
 
-def _ranges(call: Call, function: Any, input: Any, sizes: Any, dim: int, keywords: dict[str, Any]) -> Any:
-    x = call.traced(keywords.get("tensor", input))
-    axis = call.dim(x, dim)
-    wanted = next((keywords[key] for key in keywords if key != "tensor"), sizes)
-    return _pieces(call, x, lambda t: function(t, wanted, axis))
+def _register_splits(function: Any, *names: str) -> None:
+    @operation(*names)
+    def split(call: Call, input: Any = None, sizes: Any = None, dim: int = 0, **keywords: Any) -> tuple[Traced, ...]:
+        x = call.traced(keywords.pop("tensor", input))
+        axis = call.dim(x, dim)
+        wanted = next(iter(keywords.values()), sizes)
+        return _pieces(call, x, lambda t: function(t, wanted, axis))
 
 
-@operation("split", "split_with_sizes", "unsafe_split")
-def split(call: Call, input: Any = None, sizes: Any = None, dim: int = 0, **keywords: Any) -> tuple[Traced, ...]:
-    """Ranges of given sizes along a dimension."""
-    return _ranges(call, torch.split, input, sizes, dim, keywords)
-
-
-@operation("tensor_split")
-def tensor_split(call: Call, input: Any = None, sizes: Any = None, dim: int = 0, **keywords: Any) -> tuple[Traced, ...]:
-    """So many ranges, or ranges between given places."""
-    return _ranges(call, torch.tensor_split, input, sizes, dim, keywords)
+_register_splits(torch.split, "split", "split_with_sizes", "unsafe_split")
+_register_splits(torch.tensor_split, "tensor_split")
 
 
 @operation("unbind")
@@ -255,7 +234,6 @@ def unbind(call: Call, input: Traced, dim: int = 0) -> tuple[Traced, ...]:
 
 def _joined(call: Call, parts: Sequence[Any], function: Callable[[Sequence[Tensor]], Tensor]) -> Traced:
     """Traced values and constants side by side: the root of the sum of the squares."""
-    traced = [part for part in parts if isinstance(part, Traced)]
     values = [part.value if isinstance(part, Traced) else part.detach().double() for part in parts]
     value = function(values)
 
@@ -270,17 +248,13 @@ def _joined(call: Call, parts: Sequence[Any], function: Callable[[Sequence[Tenso
                 marked.append(torch.zeros(shape, dtype=torch.float64))
         return function(marked).flatten().long() - 1
 
-    fixed = [part for part in parts if not isinstance(part, Traced)]
-    rounding = joined_rounding(call, fixed, entries(value))
-    return call.combined([(part, 1.0) for part in traced], value, rounding, Moved(indices), joint=True)
-
-
-def joined_rounding(call: Call, fixed: Sequence[Tensor], count: int) -> Rounding:
-    """Constants of another type than the program's may be rounded to it: 2^24 + 1, or 0.1 in float64."""
-    exact = [part.detach().double() for part in fixed if part.numel()]
-    if all(torch.equal(part.to(call.tracer.dtype).double(), part) for part in exact):
-        return exactly
-    return limits_rounding(1.0, max(float(part.abs().amax()) for part in exact), count)
+    fixed = [plain for part, plain in zip(parts, values, strict=True) if not isinstance(part, Traced) and plain.numel()]
+    rounding: Rounding = exactly
+    if not all(torch.equal(part.to(call.tracer.dtype).double(), part) for part in fixed):
+        # Constants of another type than the program's may be rounded to it: 2^24 + 1, or 0.1 in float64.
+        rounding = limits_rounding(1.0, max(float(part.abs().amax()) for part in fixed), entries(value))
+    pairs = [(part, 1.0) for part in parts if isinstance(part, Traced)]
+    return call.add(pairs, value, rounding, facts=(Moved(indices),), joint=True)
 
 
 @operation("cat", "concat", "concatenate")
@@ -333,22 +307,15 @@ def repeat_interleave(call: Call, input: Traced, repeats: Any, dim: int | None =
     return _by(call, input, lambda t: t.repeat_interleave(repeats, axis), copies=True)
 
 
-@operation("pixel_shuffle")
-def pixel_shuffle(call: Call, input: Traced, upscale_factor: int) -> Traced:
-    """Channels become pixels."""
-    return _by(call, input, lambda t: F.pixel_shuffle(t, upscale_factor))
+def _register_shuffle(function: Callable[..., Tensor], *names: str) -> None:
+    @operation(*names)
+    def shuffle(call: Call, input: Traced, *arguments: Any, **keywords: Any) -> Traced:
+        return _by(call, input, lambda t: function(t, *arguments, **keywords))
 
 
-@operation("pixel_unshuffle")
-def pixel_unshuffle(call: Call, input: Traced, downscale_factor: int) -> Traced:
-    """Pixels become channels."""
-    return _by(call, input, lambda t: F.pixel_unshuffle(t, downscale_factor))
-
-
-@operation("channel_shuffle", "native_channel_shuffle")
-def channel_shuffle(call: Call, input: Traced, groups: int) -> Traced:
-    """Channels in another order."""
-    return _by(call, input, lambda t: F.channel_shuffle(t, groups))
+_register_shuffle(F.pixel_shuffle, "pixel_shuffle")
+_register_shuffle(F.pixel_unshuffle, "pixel_unshuffle")
+_register_shuffle(F.channel_shuffle, "channel_shuffle", "native_channel_shuffle")
 
 
 @operation("pad", "constant_pad_nd")
@@ -373,54 +340,18 @@ def unfold(call: Call, input: Traced, kernel_size: Any, dilation: Any = 1, paddi
     return _by(call, input, lambda t: F.unfold(t, kernel_size, dilation, padding, stride), copies=True)
 
 
-@operation("sym_size", "sym_numel")
-def sym_size(call: Call, input: Traced, dim: int | None = None) -> int:
-    """A number that an exported program asks for."""
-    return input.numel() if dim is None else input.shape[dim]
+# Numbers that an exported program asks for.
+operation("sym_size", "sym_numel")(lambda call, input, dim=None: input.numel() if dim is None else input.shape[dim])
+# Of two dimensions a transposition would move the batch, which `transpose` refuses.
+operation("t", "adjoint")(lambda call, input: transpose(call, input, -2, -1))
 
 
-@operation("t", "adjoint")
-def t(call: Call, input: Traced) -> Traced:
-    """A transposition of matrices; of two dimensions it would move the batch."""
-    return transpose(call, input, -2, -1)
+def _register_constants(make: Callable[..., Tensor]) -> None:
+    @operation(make.__name__)
+    def constants(call: Call, input: Traced, *arguments: Any, **keywords: Any) -> Tensor:
+        given = {key: value for key, value in keywords.items() if value is not None}
+        return make(input.value, *arguments, **{"dtype": input.dtype, "device": input.device, **given})
 
 
-def _like(call: Call, x: Traced, make: Callable[..., Tensor], *arguments: Any, **keywords: Any) -> Tensor:
-    options = {"dtype": x.dtype, "device": x.device, **{k: v for k, v in keywords.items() if v is not None}}
-    return make(*arguments, **options)
-
-
-@operation("zeros_like")
-def zeros_like(call: Call, input: Traced, **keywords: Any) -> Tensor:
-    """Constants."""
-    return _like(call, input, torch.zeros, tuple(input.shape), **keywords)
-
-
-@operation("ones_like")
-def ones_like(call: Call, input: Traced, **keywords: Any) -> Tensor:
-    """Constants."""
-    return _like(call, input, torch.ones, tuple(input.shape), **keywords)
-
-
-@operation("full_like")
-def full_like(call: Call, input: Traced, fill_value: Any, **keywords: Any) -> Tensor:
-    """Constants, in the type of the program."""
-    return _like(call, input, torch.full, tuple(input.shape), fill_value, **keywords)
-
-
-@operation("new_zeros")
-def new_zeros(call: Call, input: Traced, *size: Any, **keywords: Any) -> Tensor:
-    """Constants."""
-    return _like(call, input, torch.zeros, _numbers(size), **keywords)
-
-
-@operation("new_ones")
-def new_ones(call: Call, input: Traced, *size: Any, **keywords: Any) -> Tensor:
-    """Constants."""
-    return _like(call, input, torch.ones, _numbers(size), **keywords)
-
-
-@operation("new_tensor")
-def new_tensor(call: Call, input: Traced, data: Any, **keywords: Any) -> Tensor:
-    """Constants."""
-    return _like(call, input, torch.tensor, data, **keywords)
+for _make in (torch.zeros_like, torch.ones_like, torch.full_like, Tensor.new_zeros, Tensor.new_ones, Tensor.new_tensor):
+    _register_constants(_make)

@@ -12,25 +12,25 @@ from torch.nn import functional as F
 
 from onelip.certification.circular import circular_padding, padded_image
 from onelip.certification.graph import Scores
-from onelip.certification.operations.registered import Call, entries, operation
+from onelip.certification.operations.registered import Call, entries, operation, operation_on_axes, per_axis
 from onelip.certification.proof_costs import announce
 from onelip.certification.traced import Traced
 from onelip.linalg.layer_bound import LayerBound, linear_bound
-from onelip.linalg.linear_bounds import bias_norm, convolution_bound, matrix_bound
+from onelip.linalg.linear_bounds import bias_norm, matrix_bound
 from onelip.linalg.measured_rounding import Product, measured
 from onelip.linalg.proof_cost import convolution_proof_cost, norm_proof_cost
 from onelip.linalg.proven import SAFETY
 from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
-from onelip.linalg.proven_volumes import volume_norm_bounds
+from onelip.linalg.proven_volumes import as_images, volume_norm_bounds
 
 _WEIGHTS = "its weights depend on the input, and a product of two such values has no Lipschitz constant"
+_BIAS = "its bias depends on the input; add it in a step of its own"
 
 
 def _matrix(call: Call, x: Traced, weight: Any, bias: Any) -> Traced:
     """x W^T + b on the last dimension."""
     x = call.traced(x, _WEIGHTS)
-    matrix = call.constant(weight, _WEIGHTS)
-    shift = call.constant(bias, "its bias depends on the input; add it in a step of its own")
+    matrix, shift = call.constant(weight, _WEIGHTS), call.constant(bias, _BIAS)
     if x.dim() < 2 or matrix.dim() != 2 or (shift is not None and shift.dim() > 1):
         raise call.refused("it needs inputs (batch, ..., features), one matrix of weights and one vector of biases")
     rows = math.prod(x.shape[1:-1])
@@ -54,10 +54,7 @@ def _kept(result: Traced, run: Any) -> Traced:
     return result
 
 
-@operation("linear")
-def linear(call: Call, input: Any, weight: Any, bias: Any = None) -> Traced:
-    """x W^T + b."""
-    return _matrix(call, input, weight, bias)
+operation("linear")(lambda call, input, weight, bias=None: _matrix(call, input, weight, bias))
 
 
 @operation("matmul", "mm", "bmm", "__matmul__")
@@ -77,10 +74,7 @@ def matmul(call: Call, input: Any, other: Any = None, mat2: Any = None) -> Trace
     return call.unary(x, weight @ x.value, bound)
 
 
-@operation("__rmatmul__")
-def rmatmul(call: Call, input: Any, other: Any) -> Traced:
-    """other @ input."""
-    return matmul(call, other, input)
+operation("__rmatmul__")(lambda call, input, other: matmul(call, other, input))
 
 
 @operation("addmm")
@@ -91,32 +85,29 @@ def addmm(call: Call, input: Any, mat1: Any, mat2: Any, beta: float = 1, alpha: 
     return _matrix(call, mat1, call.constant(mat2, _WEIGHTS).mT, input)
 
 
-def _numbers(value: Any, axes: int) -> tuple[int, ...]:
-    return (
-        (int(value),) * axes
-        if isinstance(value, int)
-        else tuple(int(v) for v in value) * (axes if len(value) == 1 else 1)
-    )
-
-
-def _pair(numbers: Sequence[int]) -> tuple[int, int]:
-    return numbers[0], numbers[1]
-
-
-def _conv(
-    call: Call, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, axes: int
+@operation_on_axes("conv{}d")
+def conv(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    axes: int,
 ) -> Traced:
-    x, kernel = call.traced(x, _WEIGHTS), call.constant(weight, _WEIGHTS)
-    shift = call.constant(bias, "its bias depends on the input; add it in a step of its own")
-    if x.dim() != axes + 2:
-        raise call.refused(f"it needs inputs (batch, channels, ...) with {axes} more dimensions")
-    steps, spread = _numbers(stride, axes), _numbers(dilation, axes)
+    """A convolution with zero padding, or one that follows circular padding."""
+    x, kernel = call.images(input, axes, _WEIGHTS), call.constant(weight, _WEIGHTS)
+    shift = call.constant(bias, _BIAS)
+    steps, spread = per_axis(stride, axes), per_axis(dilation, axes)
     if isinstance(padding, str):
         totals = [d * (k - 1) if padding == "same" else 0 for d, k in zip(spread, kernel.shape[2:], strict=True)]
         sides = tuple((total // 2, total - total // 2) for total in totals)
     else:
-        sides = tuple((side, side) for side in _numbers(padding, axes))
-    function = (F.conv1d, F.conv2d, F.conv3d)[axes - 1]
+        sides = tuple((side, side) for side in per_axis(padding, axes))
+    function = getattr(F, f"conv{axes}d")
 
     def apply(t: Tensor, taps: Tensor, constant: Tensor | None) -> Tensor:
         return function(t, taps, constant, stride, padding, dilation, groups)
@@ -124,132 +115,86 @@ def _conv(
     def run(t: Tensor) -> Tensor:
         return apply(t, kernel, shift)
 
-    value, product = run(x.value), Product(apply, kernel, shift)
-    size = tuple(x.shape[2:])
-    numbers = [kernel] if shift is None else [kernel, shift]
+    value, source, size, mode = run(x.value), x, tuple(x.shape[2:]), "zeros"
     padded = padded_image(x.node) if axes == 2 and not any(map(any, sides)) else None
     if padded is not None:
-        convolution = Convolution(kernel, _pair(steps), _pair(spread), padded.padding, "circular", groups)
-        image = padded.image.shape[1], padded.image.shape[2]
-        key = "circular", image, steps, spread, padded.padding, groups
+        source, size = Traced(call.tracer, padded.image, x.value), tuple(padded.image.shape[1:])
+        sides, mode = padded.padding, "circular"
 
-        def prove() -> LayerBound:
-            announce(call.place, convolution_proof_cost(convolution, image))
-            return measured(convolution_bound(convolution, image, shift), product)
+    def prove() -> LayerBound:
+        norms = conv_norms(call, kernel, size, steps, spread, sides, groups, mode)
+        constant = bias_norm(shift, math.prod(value.shape[2:]))
+        bound = linear_bound(*norms, terms=kernel[0].numel(), outputs=entries(value), bias_norm=constant)
+        return measured(bound, Product(apply, kernel, shift))
 
-        bound = call.proven(key, numbers, prove)
-        source = Traced(call.tracer, padded.image, x.value)
-        return _kept(call.unary(source, value, bound), lambda t: run(circular_padding(t, padded.padding)))
-    key = "conv", size, steps, spread, sides, groups
-
-    def prove_padded() -> LayerBound:
-        if axes == 2:
-            zeros = Convolution(kernel, _pair(steps), _pair(spread), (sides[0], sides[1]), "zeros", groups)
-            announce(call.place, convolution_proof_cost(zeros, _pair(size)))
-        bound = _conv_bound(kernel, shift, size, steps, spread, sides, groups, entries(value))
-        return measured(bound, product)
-
-    bound = call.proven(key, numbers, prove_padded)
-    return _kept(call.unary(x, value, bound), run)
-
-
-def _conv_bound(
-    kernel: Tensor,
-    bias: Tensor | None,
-    size: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    groups: int,
-    outputs: int,
-) -> LayerBound:
-    norm, magnitude = conv_norms(kernel, size, stride, dilation, padding, groups)
-    shift = bias_norm(bias, outputs // len(kernel))
-    return linear_bound(norm, magnitude, terms=kernel[0].numel(), outputs=outputs, bias_norm=shift)
+    numbers = [kernel] if shift is None else [kernel, shift]
+    bound = call.proven((mode, size, steps, spread, sides, groups), numbers, prove)
+    return _kept(
+        call.unary(source, value, bound),
+        lambda t: run(t if padded is None else circular_padding(t, padded.padding)),
+    )
 
 
 def conv_norms(
+    call: Call,
     kernel: Tensor,
     size: Sequence[int],
     stride: Sequence[int],
     dilation: Sequence[int],
     padding: Sequence[tuple[int, int]],
     groups: int,
+    mode: str = "zeros",
 ) -> tuple[float, float]:
-    """Proven norms of a convolution with zero padding along one, two or three axes, and of its magnitudes."""
+    """Proven norms of a convolution along one, two or three axes, and of its magnitudes."""
     if len(size) == 3:
+        announce(call.place, convolution_proof_cost(*as_images(kernel, size, stride, dilation, padding, groups)))
         return volume_norm_bounds(kernel, size, stride, dilation, padding, groups)
     if len(size) == 1:
         kernel, size = kernel[:, :, None], (1, *size)
         stride, dilation, padding = (1, *stride), (1, *dilation), ((0, 0), *padding)
     convolution = Convolution(
-        kernel, (stride[0], stride[1]), (dilation[0], dilation[1]), (padding[0], padding[1]), "zeros", groups
+        kernel, (stride[0], stride[1]), (dilation[0], dilation[1]), (padding[0], padding[1]), mode, groups
     )
     image = size[0], size[1]
+    announce(call.place, convolution_proof_cost(convolution, image))
     return convolution_norm_bound(convolution, image), convolution_magnitude_bound(convolution, image)
 
 
-def _transposed(
-    call: Call, x: Any, weight: Any, bias: Any, options: tuple[Any, Any, Any, int, Any], axes: int
+@operation_on_axes("conv_transpose{}d")
+def conv_transpose(
+    call: Call,
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+    *,
+    axes: int,
 ) -> Traced:
     """The adjoint of the convolution with these weights, from images of the output's size to the input's."""
-    stride, padding, output_padding, groups, dilation = options
-    x, kernel = call.traced(x, _WEIGHTS), call.constant(weight, _WEIGHTS)
-    shift = call.constant(bias, "its bias depends on the input; add it in a step of its own")
-    if x.dim() != axes + 2:
-        raise call.refused(f"it needs inputs (batch, channels, ...) with {axes} more dimensions")
-    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[axes - 1]
+    x, kernel = call.images(input, axes, _WEIGHTS), call.constant(weight, _WEIGHTS)
+    shift = call.constant(bias, _BIAS)
+    function = getattr(F, f"conv_transpose{axes}d")
 
     def run(t: Tensor) -> Tensor:
         return function(t, kernel, shift, stride, padding, output_padding, groups, dilation)
 
     value = run(x.value)
-    size, outputs = tuple(value.shape[2:]), entries(value)
-    steps, spread = _numbers(stride, axes), _numbers(dilation, axes)
-    sides = tuple((side, side) for side in _numbers(padding, axes))
+    size = tuple(value.shape[2:])
+    steps, spread = per_axis(stride, axes), per_axis(dilation, axes)
+    sides = tuple((side, side) for side in per_axis(padding, axes))
 
     def prove() -> LayerBound:
-        norm, magnitude = conv_norms(kernel, size, steps, spread, sides, groups)
-        places = math.prod(size)
+        norms = conv_norms(call, kernel, size, steps, spread, sides, groups)
         terms = kernel.shape[0] // groups * kernel[0, 0].numel()
-        return linear_bound(norm, magnitude, terms=terms, outputs=outputs, bias_norm=bias_norm(shift, places))
+        return linear_bound(*norms, terms=terms, outputs=entries(value), bias_norm=bias_norm(shift, math.prod(size)))
 
     numbers = [kernel] if shift is None else [kernel, shift]
     bound = call.proven(("transposed", size, tuple(x.shape[2:]), steps, spread, sides, groups), numbers, prove)
     return _kept(call.unary(x, value, bound), run)
-
-
-def _register_convolutions(axes: int) -> None:
-    @operation(f"conv{axes}d")
-    def conv(
-        call: Call,
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Traced:
-        return _conv(call, input, weight, bias, stride, padding, dilation, groups, axes)
-
-    @operation(f"conv_transpose{axes}d")
-    def conv_transpose(
-        call: Call,
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> Traced:
-        return _transposed(call, input, weight, bias, (stride, padding, output_padding, groups, dilation), axes)
-
-
-for _axes in (1, 2, 3):
-    _register_convolutions(_axes)
 
 
 @operation("batch_norm", only=(F.batch_norm,))

@@ -6,7 +6,9 @@ and sorted entries are as near to each other as unsorted ones.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +17,7 @@ from torch.nn import functional as F
 
 from onelip.certification.graph import exactly
 from onelip.certification.operations.arithmetic import maximum, minimum
-from onelip.certification.operations.registered import Call, entries, operation
+from onelip.certification.operations.registered import Call, Handler, entries, operation
 from onelip.certification.operations.windows import norm_of_entries_bound
 from onelip.certification.traced import Jumping, Traced
 from onelip.linalg.layer_bound import LayerBound, linear_bound
@@ -33,32 +35,28 @@ def _values_only(values: Traced) -> ValuesOnly:
     return ValuesOnly(values, Jumping(values, "which entries are the largest jumps; use the values alone"))
 
 
-def _total(call: Call, x: Traced, dims: Any, keepdim: bool, mean: bool) -> Traced:
-    chosen = call.dims(x, dims)
-    count = math.prod(x.shape[dim] for dim in chosen)
-    value = x.value.mean(chosen, keepdim=keepdim) if mean else x.value.sum(chosen, keepdim=keepdim)
-    norm = (1 / math.sqrt(count) if mean else math.sqrt(count)) * (1.0 if count == 1 else SAFETY)
-    return call.unary(x, value, linear_bound(norm, norm, terms=count + 2, outputs=entries(value)))
-
-
-@operation("sum")
 def total(
-    call: Call, input: Traced, *dims: Any, dim: Any = None, keepdim: bool = False, axis: Any = None, dtype: Any = None
+    call: Call,
+    input: Traced,
+    *dims: Any,
+    dim: Any = None,
+    keepdim: bool = False,
+    axis: Any = None,
+    dtype: Any = None,
+    mean: bool,
 ) -> Traced:
-    """Sum along dimensions."""
+    """Sum or mean along dimensions."""
     call.same_type(dtype)
-    chosen, keep = _arguments(dims, dim if axis is None else axis, keepdim)
-    return _total(call, input, chosen, keep, mean=False)
+    given, keep = _arguments(dims, dim if axis is None else axis, keepdim)
+    chosen = call.dims(input, given)
+    count = math.prod(input.shape[place] for place in chosen)
+    value = (torch.mean if mean else torch.sum)(input.value, chosen, keepdim=keep)
+    norm = (1 / math.sqrt(count) if mean else math.sqrt(count)) * (1.0 if count == 1 else SAFETY)
+    return call.unary(input, value, linear_bound(norm, norm, terms=count + 2, outputs=entries(value)))
 
 
-@operation("mean")
-def mean(
-    call: Call, input: Traced, *dims: Any, dim: Any = None, keepdim: bool = False, axis: Any = None, dtype: Any = None
-) -> Traced:
-    """Mean along dimensions."""
-    call.same_type(dtype)
-    chosen, keep = _arguments(dims, dim if axis is None else axis, keepdim)
-    return _total(call, input, chosen, keep, mean=True)
+operation("sum")(functools.partial(total, mean=False))
+operation("mean")(functools.partial(total, mean=True))
 
 
 def _arguments(positional: tuple[Any, ...], dim: Any, keepdim: bool) -> tuple[Any, bool]:
@@ -71,43 +69,34 @@ def _arguments(positional: tuple[Any, ...], dim: Any, keepdim: bool) -> tuple[An
     return (first if len(positional) == 1 else positional), keepdim
 
 
-def _largest(call: Call, x: Traced, value: Tensor) -> Traced:
+def _chosen(call: Call, x: Traced, value: Tensor) -> Traced:
+    """Some of the entries."""
     return call.unary(x, value, LayerBound(1.0, 0.0, exactly))
 
 
-@operation("amax")
-def amax(call: Call, input: Traced, dim: Any = (), keepdim: bool = False) -> Traced:
-    """Largest entries along dimensions."""
-    return _largest(call, input, input.value.amax(call.dims(input, dim), keepdim))
+def _register_extrema(name: str, along: Callable[..., Tensor], of_two: Handler) -> None:
+    @operation("a" + name)
+    def extremum(call: Call, input: Traced, dim: Any = (), keepdim: bool = False) -> Traced:
+        return _chosen(call, input, along(input.value, call.dims(input, dim), keepdim))
+
+    @operation(name)
+    def extremum_or_one_of_two(
+        call: Call, input: Any, dim: Any = None, keepdim: bool = False, other: Any = None
+    ) -> Any:
+        if isinstance(dim, Traced | Tensor) or other is not None:
+            return of_two(call, input, dim if other is None else other)
+        return _values_only(extremum(call, call.traced(input), dim, keepdim))
 
 
-@operation("amin")
-def amin(call: Call, input: Traced, dim: Any = (), keepdim: bool = False) -> Traced:
-    """Smallest entries along dimensions."""
-    return _largest(call, input, input.value.amin(call.dims(input, dim), keepdim))
-
-
-@operation("max")
-def maximum_or_largest(call: Call, input: Any, dim: Any = None, keepdim: bool = False, other: Any = None) -> Any:
-    """The larger of two values, or the largest entries along a dimension."""
-    if isinstance(dim, Traced | Tensor) or other is not None:
-        return maximum(call, input, dim if other is None else other)
-    return _values_only(amax(call, call.traced(input), dim, keepdim))
-
-
-@operation("min")
-def minimum_or_smallest(call: Call, input: Any, dim: Any = None, keepdim: bool = False, other: Any = None) -> Any:
-    """The smaller of two values, or the smallest entries along a dimension."""
-    if isinstance(dim, Traced | Tensor) or other is not None:
-        return minimum(call, input, dim if other is None else other)
-    return _values_only(amin(call, call.traced(input), dim, keepdim))
+_register_extrema("max", torch.amax, maximum)
+_register_extrema("min", torch.amin, minimum)
 
 
 @operation("sort")
 def sort(call: Call, input: Traced, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesOnly:
     """Sorted entries."""
     value = input.value.sort(dim=call.dim(input, dim), descending=descending).values
-    return _values_only(_largest(call, input, value))
+    return _values_only(_chosen(call, input, value))
 
 
 @operation("topk")
@@ -115,7 +104,7 @@ def topk(call: Call, input: Traced, k: int, dim: int = -1, largest: bool = True,
     """The first of the sorted entries."""
     if not sorted:
         raise call.refused("in no order its entries change places; use sorted=True")
-    return _values_only(_largest(call, input, input.value.topk(k, call.dim(input, dim), largest).values))
+    return _values_only(_chosen(call, input, input.value.topk(k, call.dim(input, dim), largest).values))
 
 
 @operation("norm", "vector_norm")

@@ -7,6 +7,7 @@ program, wherever they exist. The handler gets the call and its arguments as the
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
@@ -75,7 +76,20 @@ def operation(*names: str, only: Sequence[Any] = ()) -> Callable[[Handler], Hand
                 for suffix in ("", "_"):
                     function = getattr(namespace, name + suffix, None)
                     if callable(function):
-                        _OPERATIONS[function] = Operation(name.strip("_"), handler, suffix == "_")
+                        in_place = suffix == "_" or name.startswith("__i")  # such as relu_ and __iadd__
+                        plain = name.removeprefix("__i").strip("_")
+                        _OPERATIONS[function] = Operation(plain, handler, in_place)
+        return handler
+
+    return register
+
+
+def operation_on_axes(name: str) -> Callable[[Handler], Handler]:
+    """Register a handler, which is told the number of axes, for images with one, two and three: "conv{}d"."""
+
+    def register(handler: Handler) -> Handler:
+        for axes in (1, 2, 3):
+            operation(name.format(axes))(functools.partial(handler, axes=axes))
         return handler
 
     return register
@@ -122,9 +136,7 @@ def _exported(function: Any) -> Operation | None:
     return None if space != "aten" or handler is None else Operation(name.rstrip("_"), handler, in_place)
 
 
-def in_place_operator(name: str, handler: Handler) -> None:
-    """Register an operator such as `+=`."""
-    _OPERATIONS[getattr(torch.Tensor, name)] = Operation(name.strip("_").removeprefix("i"), handler, True)
+_OWN_INPUT = "its input must depend on the model's input, its numbers must not"
 
 
 class Call:
@@ -137,9 +149,7 @@ class Call:
         """The error for this call."""
         return self.tracer.refused(self.place, why)
 
-    def traced(
-        self, value: Any, why: str = "its input must depend on the model's input, its numbers must not"
-    ) -> Traced:
+    def traced(self, value: Any, why: str = _OWN_INPUT) -> Traced:
         """The argument, which has to be a traced value."""
         if not isinstance(value, Traced):
             raise self.refused(why)
@@ -163,6 +173,13 @@ class Call:
         if dims is None or (not isinstance(dims, int) and not len(dims)):
             raise self.refused("it acts along all dimensions, the batch among them; name the others")
         return [self.dim(x, dim) for dim in ([dims] if isinstance(dims, int) else dims)]
+
+    def images(self, value: Any, axes: int, why: str = _OWN_INPUT) -> Traced:
+        """The argument, which has to be a traced batch of images with so many axes and channels."""
+        x = self.traced(value, why)
+        if x.dim() != axes + 2:
+            raise self.refused(f"it needs inputs (batch, channels, ...) with {axes} more dimensions")
+        return x
 
     def unary(self, x: Traced, value: Tensor, bound: LayerBound, *facts: Fact) -> Traced:
         """One input, a bound like a layer's."""
@@ -194,23 +211,19 @@ class Call:
             if x.node.norm is None:  # a convolution may turn out to be one of the value before it was padded
                 x.node.norm = batch_norm_bounds(x.value)
             found = indices(0)
-            most = int(torch.bincount(found[found >= 0], minlength=1).amax())
-            constant = 1.0 if most <= 1 else math.sqrt(most) * (1 + 2.0**-50)
-        if value.dim() < 1 or len(value) != self.tracer.batch:
-            raise self.refused("it mixes the inputs of a batch or drops the batch dimension, which must stay the first")
-        facts = (Moved(indices),)
-        return self.tracer.add(self.place, [(x, constant)], value, rounding, facts=facts, shares_memory=view)
+            constant = root(int(torch.bincount(found[found >= 0], minlength=1).amax()))
+        return self.add([(x, constant)], value, rounding, facts=(Moved(indices),), shares_memory=view)
 
     def same_type(self, dtype: Any) -> None:
         """A `dtype=` argument must name the type of the program."""
         if dtype not in (None, self.tracer.dtype):
             raise self.refused(f"it converts {self.tracer.dtype} to {dtype}; keep one type throughout")
 
-    def combined(
-        self, inputs: Sequence[tuple[Traced, float]], value: Tensor, rounding: Rounding, *facts: Fact, joint: bool
+    def add(
+        self, inputs: Sequence[tuple[Traced, float]], value: Tensor, rounding: Rounding | None, **options: Any
     ) -> Traced:
-        """Several inputs."""
-        return self.tracer.add(self.place, inputs, value, rounding, joint=joint, facts=facts)
+        """A node, as `Tracer.add` has it."""
+        return self.tracer.add(self.place, inputs, value, rounding, **options)
 
     def proven(self, key: Any, weights: Sequence[Tensor], make: Callable[[], Any]) -> Any:
         """A proof about constant tensors, made once."""
@@ -219,16 +232,25 @@ class Call:
 
 def moved_indices(shape: Shape, index: Callable[[Tensor], Tensor] | None) -> Callable[[int], Tensor]:
     """For each entry of the output, the number of the entry it came from, -1 for a constant."""
-    found: list[Tensor] = []
 
+    @functools.cache
     def indices(_: int) -> Tensor:
-        if not found:
-            numbers = torch.arange(1, math.prod(shape) + 1, dtype=torch.float64).reshape(1, *shape)
-            moved = numbers if index is None else index(numbers)
-            found.append(moved.flatten().long() - 1)
-        return found[0]
+        numbers = torch.arange(1, math.prod(shape) + 1, dtype=torch.float64).reshape(1, *shape)
+        moved = numbers if index is None else index(numbers)
+        return moved.flatten().long() - 1
 
     return indices
+
+
+def root(count: int) -> float:
+    """sqrt(count), rounded upwards, and 1 for what is nowhere."""
+    return 1.0 if count <= 1 else math.sqrt(count) * (1 + 2.0**-50)
+
+
+def per_axis(value: Any, axes: int) -> tuple[int, ...]:
+    """A number for all axes, or one for each."""
+    numbers = (value,) if isinstance(value, int) else value
+    return tuple(map(int, numbers)) * (axes if len(numbers) == 1 else 1)
 
 
 def entries(value: Tensor | Traced) -> int:

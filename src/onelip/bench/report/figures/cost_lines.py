@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from onelip.bench.published import PublishedEpochs, published_epochs, published_speeds
 from onelip.bench.report.figures.direct_labels import label_line_ends
@@ -50,7 +50,6 @@ _LOG_STEPS = (
     (1, 2, 5),
     (1, 1.5, 2, 3, 5, 7),
     (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8),
-    tuple(step / 2 for step in range(2, 20)),
 )
 """Round numbers of a decade, ever denser."""
 
@@ -64,10 +63,13 @@ def cost_figures(study: StudyResults) -> list[ReportFigure]:
     bounded = bool(times) and all(row.training.ratio.is_bounded and row.inference.ratio.is_bounded for row in times)
     lines = "with 95 % intervals" if bounded else "with 95 % intervals where enough rounds were timed"
     where = f" on {times[0].hardware}, {lines}" if times else ""
+    turns = (
+        " Networks were timed one after the other: the table's ratios, timed in turns with plain, compare them better."
+    )
     sources = " and ".join(sorted({row.source for row in rows}))
     return [
-        *_family(_EPOCH, _epochs(times), where),
-        *_family(_SPEED, _throughputs(times), f"{where}, parameter transformations cached"),
+        *_family(_EPOCH, _epochs(times), where, turns),
+        *_family(_SPEED, _throughputs(times), f"{where}, parameter transformations cached", turns),
         *_family(_TRAIN, [(row.network, row.batch_size, _exact(row.training)) for row in rows], f", {sources}"),
         *_family(_INFER, [(row.network, row.batch_size, _exact(row.inference)) for row in rows], f", {sources}"),
     ]
@@ -127,14 +129,14 @@ def _throughputs(rows: list[MeasuredTime]) -> list[_Point]:
     return points
 
 
-def _family(quantity: _Quantity, points: Iterable[_Point], where: str) -> list[ReportFigure]:
+def _family(quantity: _Quantity, points: Iterable[_Point], where: str, note: str = "") -> list[ReportFigure]:
     groups: dict[tuple[str, int], _Lines] = defaultdict(lambda: defaultdict(dict))
     for network, batch, value in points:
         groups[network.dataset, batch][network.method][network.size_name] = value
-    return [_draw(quantity.for_values(lines), *place, lines, where) for place, lines in groups.items()]
+    return [_draw(quantity.for_values(lines), *place, lines, where, note) for place, lines in groups.items()]
 
 
-def _draw(quantity: _Quantity, dataset: str, batch: int, lines: _Lines, where: str) -> ReportFigure:
+def _draw(quantity: _Quantity, dataset: str, batch: int, lines: _Lines, where: str, note: str) -> ReportFigure:
     sizes = sorted({size for line in lines.values() for size in line}, key=size_order)
     figure = _lines(quantity, lines, sizes) if len(sizes) > 1 else _bars(quantity, lines, sizes[0])
     pick = min if quantity.low_is_good else max
@@ -148,7 +150,7 @@ def _draw(quantity: _Quantity, dataset: str, batch: int, lines: _Lines, where: s
         name=f"{quantity.name}-{dataset}",
         section="costs",
         title=f"{quantity.title}, {dataset}",
-        caption=f"{quantity.title}{where}, batches of {batch}. {scale}",
+        caption=f"{quantity.title}{where}, batches of {batch}. {scale}{note}",
         alt=f"{quantity.title} on {dataset} for {len(lines)} methods. {'; '.join(extreme)}.",
         figure=figure,
     )
@@ -195,6 +197,8 @@ def plain_log_ticks(axis: Axis) -> None:
         ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
         if len(ticks) >= 4:
             break
+    if len(ticks) < 3:  # a narrow range, on which a logarithmic axis looks like a linear one
+        ticks = [tick for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
     axis.set_minor_locator(NullLocator())

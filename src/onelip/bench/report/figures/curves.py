@@ -97,11 +97,11 @@ def loss_figures(models: Sequence[TrainedModel]) -> list[ReportFigure]:
     for dataset, own in by_dataset(longest_budget(models)).items():
         lines: _Panels = defaultdict(dict)
         for model in own:
-            if len(model.runs[0].losses) > 1:
-                line = _Line([(x, y, None) for x, y in model.runs[0].losses])
+            if losses := model.runs[0].losses:
+                line = _Line([(x, y, None) for x, y in losses])
                 lines[model.network.size_name][model.network.method] = line
-        if lines:
-            text = "Training loss against the share of the training that is done, first seed"
+        if any(len(line.points) > 1 for part in lines.values() for line in part.values()):
+            text = "Training loss of each epoch against the share of the training that is done, first seed"
             names = ("share of the training", "loss")
             title = f"Loss, {dataset}"
             figures.append(

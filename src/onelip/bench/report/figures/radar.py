@@ -34,7 +34,7 @@ def one_radar(name: str, title: str, metrics: Sequence[RadarMetric], source: str
     if len(metrics) < _LEAST_METRICS or not methods:
         return []
     rows, columns = -(-len(methods) // _COLUMNS), min(_COLUMNS, len(methods))
-    figure = new_figure(2.5 * columns, 2.8 * rows)
+    figure = new_figure(2.9 * columns, 2.8 * rows)
     for place, method in enumerate(methods):
         axes = figure.add_subplot(rows, columns, place + 1, projection="polar")
         assert isinstance(axes, PolarAxes)
@@ -72,18 +72,18 @@ def _panel(axes: PolarAxes, method: str, metrics: Sequence[RadarMetric]) -> None
         # Written by hand: labels of the axis are centred, and those at the sides would lie on the plot.
         side = round(math.sin(angle), 6)
         place = {"ha": "center" if side == 0 else "left" if side > 0 else "right", "va": "center", "fontsize": 7.5}
-        value = metric.values[method]
-        shown = f"{100 * value:.1f} %" if metric.unit == "%" else f"{value:.2f}x"
-        words = f"{metric.name.lower().replace(' ', chr(10))}\n{shown}"
+        words = f"{metric.name.lower().replace(' ', chr(10))}\n{_shown(metric, method)}"
         axes.text(angle, RINGS + (1.1 if side == 0 else 0.35), words, clip_on=False, **place)
     axes.grid(color=GRID)
     axes.spines["polar"].set_color(GRID)
     axes.fill([*angles, angles[0]], [*positions, positions[0]], color=style.light, alpha=0.28, linewidth=0)
     axes.plot([*angles, angles[0]], [*positions, positions[0]], color=style.light, linewidth=2)
     for angle, position, metric in zip(angles, positions, metrics, strict=True):
-        shown = f"{100 * metric.values[method]:.1f} %" if metric.unit == "%" else f"{metric.values[method]:.2f}x"
-        tell(
-            axes.scatter(angle, position, color=style.light, s=16, zorder=3),
-            f"{style.label}, {metric.name.lower()}: {shown}",
-        )
+        mark = axes.scatter(angle, position, color=style.light, s=16, zorder=3)
+        tell(mark, f"{style.label}, {metric.name.lower()}: {_shown(metric, method)}")
     axes.set_title(style.label, color=INK, pad=34)
+
+
+def _shown(metric: RadarMetric, method: str) -> str:
+    value = metric.values[method]
+    return f"{100 * value:.1f} %" if metric.unit == "%" else f"{value:.2f}x"
