@@ -17,7 +17,7 @@ from onelip.certification.leaves import Proofs, in_float64
 from onelip.certification.rounding import error_at_sample, error_in_ball
 from onelip.certification.tracing import Tracer
 from onelip.layers import create_conv, create_linear
-from onelip.linalg.layer_bound import FLOAT32, FLOAT64, Progress
+from onelip.linalg.layer_bound import FLOAT32, FLOAT64, Progress, compose
 from onelip.linalg.linear_bounds import matrix_bound
 from onelip.linalg.measured_rounding import Product, error_at, measured, order_sums
 
@@ -129,6 +129,19 @@ def test_float32_sums_in_every_order_stay_within(seed: int) -> None:
                 computed = summed([*products, float(shift)], order)
                 squares += float(Fraction(float(computed)) - exact) ** 2
             assert squares**0.5 <= limit
+
+
+def test_sums_that_overflow_inside_of_a_layer_have_no_bound() -> None:
+    """However small what follows makes them: a huge product, then a tiny one."""
+    huge, tiny = torch.full((4, 4), 1e37), torch.full((4, 4), 1e-37)
+    steps = [measured(matrix_bound(weight, None), Product(F.linear, weight)) for weight in (huge, tiny)]
+    x = torch.full((2, 4), 10.0)
+    x[1] = 1e-9
+    computed = x @ huge.mT @ tiny.mT
+    errors = error_at(compose(*steps), x.double(), FLOAT32)
+    assert errors is not None
+    assert computed[0].isinf().all()
+    assert errors.isinf().tolist() == [True, False]
 
 
 METHODS = ["aol", "bcop", "cayley", "cpl", "lot", "sandwich", "sll", "soc"]

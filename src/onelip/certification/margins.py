@@ -9,8 +9,8 @@ from torch import Tensor
 
 from onelip.certification.graph import Graph
 from onelip.certification.heads import SQRT2, LinearHead, distances_from, find_linear_head, row_norms
-from onelip.certification.rounding import ForwardError, largest_activation
-from onelip.linalg.layer_bound import FLOAT64, Arithmetic
+from onelip.certification.rounding import ForwardError
+from onelip.linalg.layer_bound import FLOAT64, Arithmetic, largest_activation
 from onelip.linalg.proven import SAFETY, gamma
 
 LARGEST_RADIUS = 2.0**20

@@ -18,13 +18,8 @@ from torch import Tensor
 
 from onelip.certification.graph import Node
 from onelip.certification.joint import alternatives
-from onelip.linalg.layer_bound import FLOAT64, Arithmetic, RoundingError
+from onelip.linalg.layer_bound import Arithmetic, RoundingError, largest_activation
 from onelip.linalg.proven import SAFETY
-
-
-def largest_activation(arithmetic: Arithmetic) -> float:
-    """Sums whose magnitudes may exceed this could overflow: then no bound is given."""
-    return 2.0**900 if arithmetic.unit_roundoff <= FLOAT64.unit_roundoff else 2.0**100
 
 
 class ForwardError(NamedTuple):
@@ -72,7 +67,10 @@ def _propagated(
                 size = size + weight * norms[source.index]
             added = made.slope * size + made.constant
             if node.measured is not None and node.measured.arithmetic == arithmetic:
-                added = torch.minimum(added, node.measured.errors + made.slope * moved_by(node, norms))
+                here = node.measured.errors
+                added = torch.minimum(added, here + made.slope * moved_by(node, norms)).masked_fill(
+                    here.isinf(), torch.inf
+                )
             overflows = ~(added / arithmetic.unit_roundoff + size <= limit)
             error = (error + added.masked_fill(overflows, torch.inf)) * SAFETY
         errors[node.index] = error

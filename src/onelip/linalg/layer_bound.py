@@ -33,6 +33,11 @@ FLOAT64 = Arithmetic(UNIT_ROUNDOFF[torch.float64], torch.finfo(torch.float64).ti
 FLOAT32 = Arithmetic(UNIT_ROUNDOFF[torch.float32], torch.finfo(torch.float32).tiny)
 
 
+def largest_activation(arithmetic: Arithmetic) -> float:
+    """Sums whose magnitudes may exceed this could overflow: then no bound is given."""
+    return 2.0**900 if arithmetic.unit_roundoff <= FLOAT64.unit_roundoff else 2.0**100
+
+
 class RoundingError(NamedTuple):
     """An error of at most slope * ||x|| + constant for an input x."""
 

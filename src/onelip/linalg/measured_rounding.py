@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from onelip.linalg.layer_bound import FLOAT64, Arithmetic, LayerBound, Progress, exact_bound
+from onelip.linalg.layer_bound import FLOAT64, Arithmetic, LayerBound, Progress, exact_bound, largest_activation
 from onelip.linalg.proven import SAFETY, batch_norm_bounds, gamma
 
 _CHUNK = 32
@@ -83,7 +83,9 @@ def measured(bound: LayerBound, product: Product, bias_roundings: int = 0) -> La
         plain, wide, unit = bound.rounding(arithmetic), bound.rounding(FLOAT64), arithmetic.unit_roundoff
         (sums, terms), size = order_sums(product, now.value), batch_norm_bounds(now.value)
         value = product.run(now.value)
-        made = batch_norm_bounds(sums) * (unit / (1 - terms * unit) if terms * unit < 0.5 else math.inf)
+        total = batch_norm_bounds(sums)
+        made = total * (unit / (1 - terms * unit) if terms * unit < 0.5 else math.inf)
+        made = made.masked_fill(~(total <= largest_activation(arithmetic)), torch.inf)  # what follows may be tiny
         # As in `linear_bound`, whose slope is at least u times the norm of the magnitudes.
         lost = 4 * (terms + 1) * (1 + plain.slope / unit) * arithmetic.tiny * math.sqrt(value[0].numel())
         own = made + lost * (1 + size) + 2 * bias_roundings * unit * bound.offset
