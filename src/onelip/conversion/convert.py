@@ -69,6 +69,8 @@ def convert(
     """
     if batch_norm not in ("center", "fold"):
         raise InvalidInputError(f"batch_norm={batch_norm!r} is not known, use center or fold")
+    if not isinstance(model, nn.Module):
+        raise InvalidInputError(f"convert takes a torch.nn.Module, got a {type(model).__name__}")
     options = Options(get_method(method).key, _checked(activation), keep_weights)
     copied = copy.deepcopy(model)
     try:
