@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -127,6 +127,18 @@ def check_on_samples(program: nn.Module, tracer: Tracer, zeros: Arguments) -> No
         alone = samples.part(slice(0, 1)).to(tracer.dtype).call(program).detach().cpu()
         with batch_matters_not():
             check_outputs(graph, value, with_first(alone, outputs), moved, tracer.dtype)
+
+
+@torch.no_grad()
+def check_other_program(model: nn.Module, inputs: Sequence[Tensor], program: Callable[[Tensor], Tensor]) -> None:
+    """Raise where another program, an exported one say, returns what differs from the model by more than rounding."""
+    check_surroundings()
+    with ieee_arithmetic():
+        proven = prove(evaluation_model(model), tuple(inputs[0].shape[1:]))
+        for x in inputs:
+            graph, value = proven.tracer().run(Arguments.of(x).plain().to(torch.float64))
+            outputs, moved = program(x), torch.zeros(len(x), dtype=torch.float64)
+            check_outputs(graph, value.cpu(), outputs.cpu(), moved, outputs.dtype)
 
 
 def with_first(alone: Tensor, outputs: Tensor) -> Tensor:
