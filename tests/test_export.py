@@ -55,6 +55,40 @@ def test_a_program_that_computes_something_else_is_not_written(tmp_path: Path, m
     assert not list(tmp_path.iterdir())
 
 
+OTHERS: list[tuple[nn.Module, tuple[int, ...]]] = [
+    (nn.Sequential(AOLLinear(4, 8), MaxMin(), AOLLinear(8, 1)), (4,)),
+    (nn.Sequential(AOLConv2d(3, 8, 3), MaxMin(), AOLConv2d(8, 2, 1)), (3, 8, 8)),
+]
+
+
+@pytest.mark.parametrize(("model", "shape"), OTHERS, ids=["critic", "images"])
+def test_models_that_are_no_classifiers_are_exported_and_checked(
+    model: nn.Module, shape: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = onelip.export_torch(model.eval(), tmp_path / "model.pt2", shape)
+    x = torch.rand(5, *shape)
+    assert torch.allclose(torch.export.load(str(path)).module()(x), model(x), atol=1e-5)
+    path.unlink()
+    right = torch.export.load
+
+    class Shifted:
+        def __init__(self, program: torch.export.ExportedProgram) -> None:
+            self.program = program
+
+        def module(self) -> nn.Module:
+            return nn.Sequential(self.program.module(), Add())
+
+    monkeypatch.setattr(torch.export, "load", lambda name: Shifted(right(name)))
+    with pytest.raises(BrokenCertificateError, match="more than rounding"):
+        onelip.export_torch(model, path, shape)
+    assert not list(tmp_path.iterdir())
+
+
+class Add(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0.001
+
+
 def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no folder"):
         onelip.export_torch(Small(), tmp_path / "nowhere" / "model.pt2", (3, 8, 8))

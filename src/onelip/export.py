@@ -15,7 +15,7 @@ import importlib.util
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -23,9 +23,12 @@ from torch import Tensor, nn
 
 from onelip.atomic_files import write_atomically
 from onelip.certification import Certifier
-from onelip.certification.bounds import checked_shape
+from onelip.certification.bounds import checked_shape, output_check
 from onelip.errors import InvalidInputError
 from onelip.fusing import fuse
+
+Check = Callable[[Tensor, Tensor], None]
+"""Of inputs and of what a program returns for them; raises where that is not the model's."""
 
 OPSET = 20
 """Version of the ONNX operators: every runtime since 2023 has it."""
@@ -43,7 +46,7 @@ def export_onnx(model: nn.Module, path: str | Path, input_shape: Sequence[int] |
         raise InvalidInputError('export to ONNX needs the extra "onnx": pip install "onelip[onnx]"')
     import onnxruntime
 
-    fused, example, certifier = _fused(model, input_shape)
+    fused, example, check = _fused(model, input_shape)
     batch = {0: torch.export.Dim("batch")}
     with _target(path) as temporary:
         with _quiet():
@@ -60,35 +63,39 @@ def export_onnx(model: nn.Module, path: str | Path, input_shape: Sequence[int] |
         assert program is not None
         program.save(str(temporary), external_data=False)
         session = onnxruntime.InferenceSession(str(temporary), providers=["CPUExecutionProvider"])
-        _check(certifier, example, lambda x: torch.from_numpy(session.run(None, {"x": x.numpy()})[0]))
+        _check(check, example, lambda x: torch.from_numpy(session.run(None, {"x": x.numpy()})[0]))
     return Path(path)
 
 
 def export_torch(model: nn.Module, path: str | Path, input_shape: Sequence[int] | None = None) -> Path:
     """Write a fused copy of `model` as a program of `torch.export` (read it with `torch.export.load`)."""
-    fused, example, certifier = _fused(model, input_shape)
+    fused, example, check = _fused(model, input_shape)
     batch = {0: torch.export.Dim("batch")}
     with _target(path) as temporary:
         torch.export.save(torch.export.export(fused, (example,), dynamic_shapes=(batch,)), str(temporary))
-        _check(certifier, example, torch.export.load(str(temporary)).module())
+        _check(check, example, torch.export.load(str(temporary)).module())
     return Path(path)
 
 
-def _fused(model: nn.Module, input_shape: Sequence[int] | None) -> tuple[nn.Module, Tensor, Certifier]:
-    """The fused model in float32 on the CPU, a small batch, and what says which scores are the model's.
+def _fused(model: nn.Module, input_shape: Sequence[int] | None) -> tuple[nn.Module, Tensor, Check]:
+    """The fused model in float32 on the CPU, a small batch, and what tells outputs that are not the model's.
 
-    What has no certificate is refused before torch tries to export it.
+    What has no bound is refused before torch tries to export it. Scores are compared in pairs, as certificates compare
+    them; the outputs of a critic, of a regression or of a network of images as they are.
     """
     shape = checked_shape(model, input_shape)
     fused = fuse(model, shape).cpu().float()
-    generator = torch.Generator().manual_seed(0)
-    return fused, torch.rand((_CHECKED, *shape), generator=generator), Certifier(fused, shape)
+    example = torch.rand((_CHECKED, *shape), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        outputs = fused(example)
+    are_scores = outputs.dim() == 2 and outputs.shape[1] > 1
+    return fused, example, Certifier(fused, shape).check_scores if are_scores else output_check(fused, shape)
 
 
-def _check(certifier: Certifier, x: Tensor, program) -> None:
+def _check(check: Check, x: Tensor, program: Callable[[Tensor], Tensor]) -> None:
     for part in (x, x[:3]):  # two sizes of batches
         with torch.no_grad():
-            certifier.check_scores(part, program(part))
+            check(part, program(part))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from onelip import ConvNet, OffsetCrossEntropy, certified_accuracy, certify, layers, losses
+from onelip import ConvNet, OffsetCrossEntropy, certified_accuracy, certify, convert, layers, losses
 from onelip.errors import InvalidInputError
 from onelip.layers import (
     AOLConv2d,
@@ -46,6 +46,21 @@ MISTAKES: list[tuple[str, Callable[[Any], Any], str]] = [
     ("bytes to certify", lambda _: certify(MODEL, BYTES), "such as float32"),
     ("a list to certify", lambda _: certify(MODEL, [X, X]), "expects a tensor, got a list"),
     ("a list of labels", lambda _: certify(MODEL, X, [0, 1]), "got a list"),  # pyright: ignore[reportArgumentType]
+    ("labels as floats", lambda _: certify(MODEL, X, torch.zeros(2)), "class numbers of type torch.int64"),
+    ("float64 images", lambda _: MODEL(X.double()), r"x.to\(torch.float32\) or model.to\(torch.float64\)"),
+    ("float64 features", lambda _: MODEL[2](torch.zeros(2, 16).double()), r"x.to\(torch.float32\)"),
+    ("an integer type", lambda _: AOLConv2d(3, 4, 3, dtype=torch.int64), "use one of torch.float32"),
+    ("a type as a word", lambda _: AOLLinear(3, 4, dtype="float32"), "use one of torch.float32"),  # pyright: ignore[reportArgumentType]
+    ("an unknown device", lambda _: AOLLinear(3, 4, device="gpu"), 'for example "cpu" or "cuda"'),
+    ("a constant as a word", lambda _: AOLLinear(3, 4, lipschitz="1"), "use a positive number"),  # pyright: ignore[reportArgumentType]
+    ("no method", lambda _: create_conv(None, 3, 4, 3), "there is no method None"),  # pyright: ignore[reportArgumentType]
+    ("two sides of a signal", lambda _: create_conv1d("aol", 3, 4, (3, 3)), "one axis"),
+    ("pairs of a number", lambda _: MaxMin()(torch.tensor(1.0)), "with a dimension 1"),
+    ("pairs of a list", lambda _: MaxMin()([1.0, 2.0]), "got a list"),  # pyright: ignore[reportArgumentType]
+    ("a dimension as a word", lambda _: MaxMin("1"), "must be an integer"),  # pyright: ignore[reportArgumentType]
+    ("a padding as a word", lambda _: ScaledMaxPool2d(2, padding="x"), "non-negative integers"),  # pyright: ignore[reportArgumentType]
+    ("one radius", lambda _: certified_accuracy(MODEL, [], 0.5), "a list of radii"),  # pyright: ignore[reportArgumentType]
+    ("converting a word", lambda _: convert("resnet18"), "takes a torch.nn.Module"),  # pyright: ignore[reportArgumentType]
     ("a list in a loss", lambda _: OffsetCrossEntropy()(SCORES, [0, 1]), "torch.as_tensor"),
     ("a list in HKR", lambda _: HKR()(SCORES[:, 0], [0, 1]), "torch.as_tensor"),
 ]
@@ -144,3 +159,10 @@ def test_parts_and_networks_tell_what_they_expect() -> None:
         with pytest.raises(InvalidInputError) as caught:
             mistake()
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", [method.key for method in list_methods()])
+def test_layers_of_half_types_start_and_run(method: str) -> None:
+    """As torch's do; the transformation is computed in float32."""
+    layer = create_conv(method, 4, 4, 3, dtype=torch.bfloat16)
+    assert layer(torch.randn(2, 4, 6, 6, dtype=torch.bfloat16)).dtype == torch.bfloat16

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -54,8 +55,8 @@ def certified_accuracy(
 
     The bounds are proven once. A progress bar is shown on a terminal, always or never with `progress`.
     """
-    if not all(0 <= value < float("inf") for value in eps):
-        raise InvalidInputError(f"eps={list(eps)} must be radii of at least 0")
+    if isinstance(eps, (str, Real)) or not all(isinstance(value, Real) and 0 <= value < float("inf") for value in eps):
+        raise InvalidInputError(f"eps={eps!r} must be a list of radii of at least 0, such as [36 / 255]")
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     certifier: Certifier | None = None
     correct, radii = [], []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -139,6 +139,24 @@ def called(program: nn.Module, arguments: Arguments) -> Any:
         return arguments.call(program)
     except (RuntimeError, IndexError) as error:
         raise failed(error, arguments) from error
+
+
+@torch.no_grad()
+def output_check(model: nn.Module, input_shape: tuple[int, ...]) -> Callable[[Tensor, Tensor], None]:
+    """A function of x and of what another program, an exported one say, returns for it.
+
+    It raises where that differs from the exact outputs of the model by more than rounding in its type can explain.
+    """
+    check_surroundings()
+    with ieee_arithmetic():
+        proven = prove(evaluation_model(model), input_shape)
+
+    def check(x: Tensor, outputs: Tensor) -> None:
+        with ieee_arithmetic():
+            graph, value = proven.tracer().run(Arguments.of(x).plain().to(torch.float64))
+        check_outputs(graph, value.cpu(), outputs.cpu(), torch.zeros(len(x), dtype=torch.float64), outputs.dtype)
+
+    return check
 
 
 def with_last(alone: Tensor, outputs: Tensor) -> Tensor:

@@ -236,6 +236,8 @@ class Certifier:
             raise InvalidInputError(f"x has the type {other.pop()}, expected float32, what the model takes")
         if labels is not None and not isinstance(labels, Tensor):
             raise InvalidInputError(f"labels must be a tensor (batch,), got a {type(labels).__name__}")
+        if labels is not None and labels.is_floating_point():
+            raise InvalidInputError(f"labels must be class numbers of type torch.int64, got {labels.dtype}")
         if labels is not None and tuple(labels.shape) != (batch,):
             raise InvalidInputError(f"labels have the shape {tuple(labels.shape)}, expected {(batch,)}")
 

@@ -25,7 +25,7 @@ from onelip.conversion.function_rules import (
     activations_of,
     module_of,
 )
-from onelip.conversion.module_rules import ACTIVATIONS, Options, replacement
+from onelip.conversion.module_rules import Options, replacement
 from onelip.errors import InvalidInputError
 from onelip.layers import BatchCentering, ConvexSum, LayerCentering, LipschitzConv2d, LipschitzLinear, get_method
 
@@ -68,6 +68,8 @@ def convert(
     """
     if batch_norm not in ("center", "fold"):
         raise InvalidInputError(f"batch_norm={batch_norm!r} is not known, use center or fold")
+    if not isinstance(model, nn.Module):
+        raise InvalidInputError(f"convert takes a torch.nn.Module, got a {type(model).__name__}")
     if activation not in (*ACTIVATIONS, "keep"):
         raise InvalidInputError(f"activation={activation!r} is not known, use one of {', '.join(ACTIVATIONS)}, keep")
     options = Options(get_method(method).key, activation, keep_weights)

@@ -128,9 +128,9 @@ def list_methods() -> list[MethodInfo]:
 
 def get_method(key: str) -> MethodInfo:
     """The method with this key, in any case."""
-    method = _METHODS.get(key.lower())
+    method = _METHODS.get(key.lower()) if isinstance(key, str) else None
     if method is None:
-        close = did_you_mean(key, _METHODS)
+        close = did_you_mean(str(key), _METHODS)
         raise InvalidInputError(f"there is no method {key!r}, use one of {', '.join(_METHODS)}{close}")
     return method
 

@@ -30,6 +30,8 @@ class MaxMin(BoundedModule):
 
     def __init__(self, dim: int = 1) -> None:
         super().__init__()
+        if type(dim) is not int:
+            raise InvalidInputError(f"MaxMin: dim={dim!r} must be an integer")
         self.dim = dim
 
     def forward(self, x: Tensor) -> Tensor:
@@ -222,6 +224,9 @@ class Abs(BoundedModule):
 
 
 def _check_groups(module: nn.Module, x: Tensor, dim: int, group_size: int) -> None:
+    if not hasattr(x, "shape") or not -len(x.shape) <= dim < len(x.shape):
+        found = f"shape {tuple(x.shape)}" if hasattr(x, "shape") else f"a {type(x).__name__}"
+        raise InvalidInputError(f"{type(module).__name__} expects a tensor with a dimension {dim}, got {found}")
     if x.shape[dim] % group_size:
         raise InvalidInputError(
             f"{type(module).__name__} needs a multiple of {group_size} channels in dimension {dim}, got {x.shape[dim]}"

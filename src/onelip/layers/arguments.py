@@ -8,6 +8,7 @@ import sys
 import warnings
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
@@ -15,6 +16,9 @@ from onelip.layers.geometry import Geometry
 from onelip.linalg.fourier import Size
 
 _ONELIP = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+"""Types that parameters may have."""
+
 MANY_PARAMETERS = 2**18
 """From so many parameters on a layer that wastes most of them says so."""
 
@@ -28,6 +32,33 @@ def check_numbers(layer: nn.Module, x: Any) -> None:
             f"{type(layer).__name__} expects floating-point numbers such as float32, got {x.dtype}; "
             "images of bytes become numbers in [0, 1] by x / 255"
         )
+
+
+def check_type(layer: nn.Module, x: Tensor, own: Tensor) -> None:
+    """An input has the type of the layer's numbers, unless autocast converts both; traced values have any."""
+    if x.dtype == own.dtype or type(x) is not Tensor or own.dtype not in FLOATING:
+        return
+    device = x.device.type
+    if device == "meta" or torch.is_autocast_enabled(device):
+        return
+    raise InvalidInputError(
+        f"{type(layer).__name__} has numbers of type {own.dtype}, its input is {x.dtype}: convert one, "
+        f"x.to({own.dtype}) or model.to({x.dtype})"
+    )
+
+
+def check_place(layer: nn.Module, device: Any, dtype: Any) -> None:
+    """A floating type, and a device that torch knows."""
+    if dtype is not None and dtype not in FLOATING:
+        allowed = ", ".join(str(each) for each in FLOATING)
+        raise InvalidInputError(f"{type(layer).__name__}: dtype={dtype!r} is not supported, use one of {allowed}")
+    try:
+        if device is not None:
+            torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidInputError(
+            f'{type(layer).__name__}: device={device!r} is not known, use for example "cpu" or "cuda"'
+        ) from error
 
 
 def check_positive(layer: nn.Module, **numbers: int) -> None:

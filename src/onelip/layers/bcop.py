@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
-from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, initialise, start_bias_uniformly
+from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, draw_orthogonal, initialise, start_bias_uniformly
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
@@ -109,7 +109,7 @@ class BCOPConv2d(KernelConv2d):
         """Draw all matrices as `init` says."""
         super().start()
         if self.entrance is not None:
-            nn.init.orthogonal_(self.entrance)
+            draw_orthogonal(self.entrance)
         if self.factors is None or self.init == "published":
             return
         name = self.default_init() if self.init == "auto" else self.init
@@ -127,9 +127,9 @@ class BCOPConv2d(KernelConv2d):
         half of the columns. Its projection then moves twice as fast, which a gain of (2 / c)^(1/2) undoes.
         """
         channels = max(self.core_in, self.core_out)
-        nn.init.orthogonal_(self.weight, gain=channels**-0.5)
+        draw_orthogonal(self.weight, gain=channels**-0.5)
         for factor in () if self.factors is None else self.factors:
-            nn.init.orthogonal_(factor, gain=(2 / channels) ** 0.5)
+            draw_orthogonal(factor, gain=(2 / channels) ** 0.5)
         start_bias_uniformly(self.bias, self.core_out)
 
     @torch.no_grad()
@@ -139,7 +139,7 @@ class BCOPConv2d(KernelConv2d):
         (P + (I - P) z)((I - P) + P z) = z I, because P (I - P) = 0: for odd sides the product is the centre tap alone.
         """
         whole = factors.new_empty(factors.shape[1], factors.shape[1])
-        nn.init.orthogonal_(whole)
+        draw_orthogonal(whole)
         rank, axes = factors.shape[2], axes_of_factors(self.projection_sides)
         for index, axis in enumerate(axes):
             earlier = axes[:index].count(axis)
@@ -187,7 +187,7 @@ class BCOPLinear(MatrixLinear):
 
     def start_as_published(self) -> None:
         """A random orthogonal matrix, and torch's default for the bias."""
-        nn.init.orthogonal_(self.weight)
+        draw_orthogonal(self.weight)
         start_bias_uniformly(self.bias, self.core_in)
 
     keeps_directions = True

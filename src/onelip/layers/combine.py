@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
 from onelip.layers.arguments import check_numbers
+from onelip.layers.initialisation import draw_orthogonal
 
 
 class ConvexSum(nn.Module):
@@ -147,7 +148,7 @@ class UnitRowsLinear(nn.Module):
 
     def reset_parameters(self) -> None:
         """Orthogonal rows and no bias."""
-        nn.init.orthogonal_(self.weight)
+        draw_orthogonal(self.weight)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 

@@ -70,8 +70,10 @@ class _PowerVectors(ParametrisedLayer):
         start_residual(self.weight, self.bias, self.init)
         nn.init.normal_(self.power_vectors)
         if not self.weight.is_meta:
+            wide = torch.promote_types(self.weight.dtype, torch.float32)  # there are no complex numbers of bfloat16
             with torch.no_grad():
-                self.power_vectors.copy_(self.iterate(self.tensors_of_core(), self.grid, WARM_UP)[1])
+                tensors = {name: tensor.to(wide) for name, tensor in self.tensors_of_core().items()}
+                self.power_vectors.copy_(self.iterate(tensors, self.grid, WARM_UP)[1])
 
     def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Transformed]) -> None:
         """The power vectors move on, those of all layers in one go."""

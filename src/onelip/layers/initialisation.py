@@ -79,7 +79,14 @@ def start_bias_uniformly(bias: Tensor | None, fan_in: int) -> None:
 def random_orthogonal(weight: Tensor) -> Tensor:
     """A random (out, in) matrix with orthonormal rows or columns, in the dtype and on the device of `weight`."""
     matrix = torch.empty(weight.shape[:2], device=weight.device, dtype=weight.dtype)
-    return nn.init.orthogonal_(matrix)
+    return draw_orthogonal(matrix)
+
+
+@torch.no_grad()
+def draw_orthogonal(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """`nn.init.orthogonal_`, also for half types, which have no QR decomposition."""
+    wide = torch.empty_like(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
+    return tensor.copy_(nn.init.orthogonal_(wide, gain=gain))
 
 
 def differences_and_sums(weight: Tensor) -> Tensor:

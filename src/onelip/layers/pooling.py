@@ -98,7 +98,7 @@ class ScaledMaxPool2d(BoundedModule):
         super().__init__()
         self.kernel_size = _window(self, kernel_size)
         self.stride = self.kernel_size if stride is None else _window(self, stride, "stride")
-        self.padding = padding
+        self.padding = _window(self, padding, "padding", 0)
         self.scale = 1 / math.sqrt(math.prod(-(-k // s) for k, s in zip(self.kernel_size, self.stride, strict=True)))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -168,10 +168,13 @@ def _scaled_mean_bound(window: int, input_shape: tuple[int, ...]) -> LayerBound:
     return linear_bound(SAFETY, SAFETY, window + 3, math.prod(input_shape) // window)
 
 
-def _window(module: nn.Module, value: int | tuple[int, int], name: str = "kernel_size") -> tuple[int, int]:
+def _window(
+    module: nn.Module, value: int | tuple[int, int], name: str = "kernel_size", smallest: int = 1
+) -> tuple[int, int]:
     numbers = (value, value) if isinstance(value, int) else tuple(value)
-    if len(numbers) != 2 or any(type(number) is not int or number < 1 for number in numbers):
-        raise InvalidInputError(f"{type(module).__name__}: {name}={value!r} must be one or two positive integers")
+    if len(numbers) != 2 or any(type(number) is not int or number < smallest for number in numbers):
+        kind = "positive" if smallest else "non-negative"
+        raise InvalidInputError(f"{type(module).__name__}: {name}={value!r} must be one or two {kind} integers")
     return numbers[0], numbers[1]
 
 

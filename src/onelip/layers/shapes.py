@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, ClassVar, TypedDict
 
 import torch
@@ -17,7 +18,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.arguments import check_groups, check_numbers, check_positive, read_geometry, warn_of_squares
+from onelip.layers.arguments import (
+    check_groups,
+    check_numbers,
+    check_place,
+    check_positive,
+    check_type,
+    read_geometry,
+    warn_of_squares,
+)
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.bounded import proven_bound
 from onelip.layers.convolution import PaddingMode
@@ -66,7 +75,8 @@ class ParametrisedLayer(LipschitzLayer):
 
     def __init__(self, in_core: int, out_core: int, init: str, lipschitz: float) -> None:
         super().__init__()
-        if not 0 < lipschitz < math.inf or (lipschitz != 1 and not self.has_guarantee):
+        positive = isinstance(lipschitz, Real) and 0 < lipschitz < math.inf
+        if not positive or (lipschitz != 1 and not self.has_guarantee):
             allowed = "a positive number" if self.has_guarantee else "1: it guarantees no constant"
             raise InvalidInputError(f"{type(self).__name__}: lipschitz={lipschitz!r} is not supported, use {allowed}")
         self.lipschitz = float(lipschitz)
@@ -174,6 +184,7 @@ class LipschitzLinear(ParametrisedLayer):
             dtype: type of the parameters.
         """
         check_positive(self, in_features=in_features, out_features=out_features)
+        check_place(self, device, dtype)
         super().__init__(in_features, out_features, init, lipschitz)
         self.in_features, self.out_features = in_features, out_features
         self.create_parameters(bias, {"device": device, "dtype": dtype})
@@ -200,6 +211,7 @@ class LipschitzLinear(ParametrisedLayer):
             raise InvalidInputError(
                 f"{type(self).__name__} expects {self.in_features} features in the last dimension, got {tuple(x.shape)}"
             )
+        check_type(self, x, next(self.parameters()))
         return self.apply_to(x, self.transformed())
 
     def lipschitz_bound(self, input_size: Size | None = None) -> float:
@@ -294,6 +306,7 @@ class LipschitzConv2d(ParametrisedLayer):
         """
         check_positive(self, in_channels=in_channels, out_channels=out_channels)
         check_groups(self, in_channels, out_channels, groups)
+        check_place(self, device, dtype)
         if padding_mode not in self.padding_modes:
             allowed = " or ".join(repr(mode) for mode in self.padding_modes)
             raise InvalidInputError(
@@ -463,6 +476,7 @@ class LipschitzConv2d(ParametrisedLayer):
             raise InvalidInputError(
                 f"{type(self).__name__} expects (batch, {self.in_channels}, {sides}), got {tuple(x.shape)}"
             )
+        check_type(self, x, next(self.parameters()))
         if x.dim() == axes + 1:
             return self.forward(x[None])[0]
         return self.apply_to(x, self.transformed(self.surroundings.image(x.shape)))

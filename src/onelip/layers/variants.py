@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from onelip.errors import InvalidInputError
 from onelip.layers.arguments import read_geometry
 from onelip.layers.convolution import PaddingMode
 from onelip.layers.geometry import Geometry
@@ -105,7 +106,9 @@ class LipschitzConv1d(LipschitzConv2d):
 
 def _one(value: Any) -> Any:
     """The number in a tuple of one, as torch allows; the convolution checks it."""
-    return value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
+    if isinstance(value, (tuple, list)) and len(value) != 1:
+        raise InvalidInputError(f"{value!r} must be one number: a convolution of signals has one axis")
+    return value[0] if isinstance(value, (tuple, list)) else value
 
 
 @functools.cache

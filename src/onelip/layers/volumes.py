@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.arguments import check_numbers
+from onelip.layers.arguments import check_numbers, check_type
 from onelip.layers.bounded import proven_bound
 from onelip.layers.convolution import PaddingMode
 from onelip.layers.fused import FusedConvolution, FusedLayer
@@ -234,6 +234,7 @@ class LipschitzConv3d(LipschitzConv2d):
             raise InvalidInputError(
                 f"{type(self).__name__} expects (batch, {self.in_channels}, depth, height, width), got {tuple(x.shape)}"
             )
+        check_type(self, x, next(self.parameters()))
         if x.dim() == 4:
             return self.forward(x[None])[0]
         return self.apply_to(x, self.transformed(self.surroundings.image(x.shape)))
