@@ -56,7 +56,7 @@ def study_radar(study: StudyResults, models: Sequence[TrainedModel]) -> list[Rad
 
 
 def published_radar() -> list[RadarMetric]:
-    """The same from the paper's tables of CIFAR-10: accuracies after 24 hours, and training time from its epochs in two hours.
+    """The same from the paper's tables of CIFAR-10: accuracies after 24 hours, training time from epochs in two hours.
 
     The paper has no epochs of a plain network: training time is relative to the fastest method of each size.
     """
