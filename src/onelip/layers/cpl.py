@@ -222,6 +222,7 @@ METHOD = MethodInfo(
     linear_layer=CPLLinear,
     learning_rate=0.03,
     train_eval_difference="training estimates the norm of W by power iteration, evaluation bounds it from above",
+    training_approximation="the activation is kept in bfloat16 for the gradient of the weights",
     setting=PublishedSetting(
         padding_mode="zeros",
         start="Xavier normal; biases uniform in +-fan_in^(-1/2)",

@@ -29,6 +29,7 @@ from onelip.layers.transformed import Frequencies, Matrix, Transformed, embedded
 from onelip.linalg.fourier import Size, pack, packed_to_kernel, torus_blocks
 from onelip.linalg.layer_bound import LayerBound
 from onelip.linalg.linear_bounds import spectral_bound
+from onelip.linalg.measured_rounding import behind
 from onelip.linalg.polar import training_polar_factor
 
 
@@ -62,9 +63,9 @@ class DilatedFrequencies(Transformed):
         return y.flatten(3, 4).flatten(1, 2).permute(0, 3, 1, 2)[..., :height, :width]
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
-        """That of the k x k matrices, on each residue class."""
+        """That of the k x k matrices, on each residue class; rounding is measured where there is only one."""
         classes = math.prod(dilation_on((input_shape[-2], input_shape[-1]), self.core.image, self.padding_mode))
-        return spectral_bound(self.core.matrices, self.core.dft, bias, classes)
+        return behind(self.core.on_torus, spectral_bound(self.core.matrices, self.core.dft, bias, classes))
 
     def scaled(self, factor: float) -> DilatedFrequencies:
         """The matrices times the factor."""

@@ -19,10 +19,11 @@ from torch.nn import functional as F
 
 from onelip.layers.convolution import adjoint_kernel, residual_convolution
 from onelip.layers.frequency_conv import CheapestFormConv2d
+from onelip.layers.residual_pass import residual_branch
 from onelip.layers.shapes import LipschitzLinear
-from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed
+from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed, at_frequency_zero, check_size
 from onelip.layers.volume_kernel import VolumeKernel
-from onelip.linalg.fourier import Size, pixels_outermost
+from onelip.linalg.fourier import Size, pixels_outermost, to_frequency, torus_of
 from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, added_to_input, compose
 from onelip.linalg.linear_bounds import spectral_pair
 from onelip.linalg.measured_rounding import Product, measured, minus, moving
@@ -45,8 +46,9 @@ class Residual(Transformed):
             return residual_convolution(x, weight.kernel, bias, weight.padding_mode)
         if isinstance(weight, VolumeKernel):
             return x - weight.adjoint(F.relu(weight.apply(x, bias)))
-        x = pixels_outermost(x)
-        return x - weight.apply(F.relu(weight.apply(x, bias)), None, adjoint=True)
+        check_size(x, weight.image)
+        x, dft, torus = pixels_outermost(x), weight.dft, torus_of(weight.dft)
+        return x - residual_branch(to_frequency(x, dft), weight.matrices, at_frequency_zero(bias, torus), torus, dft)
 
     def _shift(self, bias: Tensor | None) -> Tensor | None:
         return None if bias is None else self.root * bias
@@ -79,8 +81,12 @@ class Residual(Transformed):
         if isinstance(weight, Matrix):
             product, adjoint = Product(F.linear, weight.matrix, shift), Product(F.linear, weight.matrix.mT)
         else:
-            adjoint = replace(weight, kernel=adjoint_kernel(weight.kernel)).product(None)
             product = weight.product(shift)
+            adjoint = (
+                weight.adjoint_product()
+                if isinstance(weight, VolumeKernel)
+                else replace(weight, kernel=adjoint_kernel(weight.kernel)).product(None)
+            )
         return measured(there, product, bias_roundings=1), measured(replace(there, offset=0.0), adjoint)
 
     def by_frequency(self, size: Size) -> Residual:

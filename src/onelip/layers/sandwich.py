@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from onelip.errors import InvalidInputError
 from onelip.layers.convolution import same_convolution
@@ -33,13 +32,12 @@ from onelip.layers.frequency_conv import torus_size
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import centre_tap, initialise
 from onelip.layers.published_sandwich import PublishedSandwich
+from onelip.layers.sandwich_pass import sandwich_pass
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear, ParametrisedLayer
 from onelip.layers.transformed import Transformed, at_frequency_zero, check_size, embedded, frequencies
 from onelip.linalg.fourier import (
     RealDFT,
     Size,
-    from_frequency,
-    multiply_frequencies,
     pack,
     to_frequency,
     torus_blocks,
@@ -52,7 +50,6 @@ from onelip.linalg.measured_rounding import Product, behind, measured, moving
 from onelip.linalg.orthogonal import cayley, cayley_gradient
 from onelip.linalg.packed_functions import Matrices, MatrixFunction, packed_values
 from onelip.linalg.proven import SAFETY, norm_bound
-from onelip.linalg.tensor_modes import is_traced
 
 LINEAR_START_BIAS = 0.01
 """Initial bias of every layer. What one layer makes positive stays so in the next ones, and channels of zeros, where
@@ -163,18 +160,8 @@ class SandwichFrequencies(Transformed):
         """Two convolutions in the frequency domain, the activation on the torus between them."""
         check_size(x, self.image)
         dft, torus = self.dft, torus_of(self.dft)
-
-        def rest(frequencies: Tensor, inner: Tensor, outer: Tensor, constant: Tensor | None) -> Tensor:
-            hidden = F.relu(from_frequency(multiply_frequencies(frequencies, inner, constant), torus, dft))
-            return from_frequency(multiply_frequencies(to_frequency(hidden, dft), outer), torus, dft)
-
-        arguments = to_frequency(embedded(x, torus), dft), self.inner, self.outer, at_frequency_zero(bias, torus)
-        # The activation and its frequencies are computed anew in the backward pass: a third of the memory.
-        if is_traced() or not torch.is_grad_enabled():
-            y = rest(*arguments)
-        else:
-            y = checkpoint(rest, *arguments, use_reentrant=False, preserve_rng_state=False)
-        assert isinstance(y, Tensor)
+        x_frequencies = to_frequency(embedded(x, torus), dft)
+        y = sandwich_pass(x_frequencies, self.inner, self.outer, at_frequency_zero(bias, torus), torus, dft)
         return y[..., : x.shape[-2], : x.shape[-1]]
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:

@@ -100,7 +100,8 @@ METHOD = MethodInfo(
     conv=SLLConv2d,
     linear_layer=SLLLinear,
     learning_rate=0.09,
-    training_approximation="sums of float32 autocorrelations, those of wide 3 x 3 kernels from 18 products",
+    training_approximation="sums of float32 autocorrelations, those of wide 3 x 3 kernels from 18 products; the "
+    "activation is kept in bfloat16 for the gradient of the weights",
     setting=PublishedSetting(
         padding_mode="zeros",
         start="Xavier normal; biases uniform in +-fan_in^(-1/2); q standard normal",

@@ -14,6 +14,7 @@ from onelip.layers.transformed import Transformed
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound, linear_bound
 from onelip.linalg.linear_bounds import bias_norm
+from onelip.linalg.measured_rounding import Product, behind, measured
 from onelip.linalg.proven_convolution import Convolution
 from onelip.linalg.proven_volumes import Volume, as_images, volume_norm_bounds
 
@@ -49,7 +50,16 @@ class VolumeKernel(Transformed):
         lengths = zip(size, self.padding, spans, self.stride, strict=True)
         voxels = math.prod((length + sum(sides) - span) // step + 1 for length, sides, span, step in lengths)
         outputs = self.kernel.shape[0] * voxels
-        return linear_bound(norm, magnitude, self.kernel[0].numel(), outputs, bias_norm(bias, voxels))
+        bound = linear_bound(norm, magnitude, self.kernel[0].numel(), outputs, bias_norm(bias, voxels))
+        return measured(bound, self.product(bias))
+
+    def product(self, bias: Tensor | None) -> Product:
+        """What `apply` computes, as a function of the numbers."""
+        return Product(lambda x, kernel, shift: replace(self, kernel=kernel).apply(x, shift), self.kernel, bias)
+
+    def adjoint_product(self) -> Product:
+        """What `adjoint` computes, as a function of the numbers."""
+        return Product(lambda y, kernel, _: replace(self, kernel=kernel).adjoint(y), self.kernel)
 
     def as_images(self, size: tuple[int, ...]) -> tuple[Convolution, Size]:
         """What is proven, for what it costs."""
@@ -110,7 +120,7 @@ class VolumeSurroundings:
     def bound(self, input_shape: tuple[int, ...], operator: Transformed, bias: Tensor | None) -> LayerBound:
         """That of the core: moved voxels, zeros that are appended and outputs that are dropped expand nothing."""
         inner = operator.bound((self.groups * self.core_in, *self.core_volume(input_shape[-3:])), bias)
-        return inner if inner.hidden is None else replace(inner, hidden=inner.hidden.behind(self.core_input))
+        return behind(self.core_input, inner)
 
     def _places(self, size: tuple[int, ...]) -> list[Place]:
         """Each axis as the columns of an image of one row."""

@@ -262,6 +262,16 @@ def _at_zero(y: Tensor) -> Tensor:
     return y[0] if y.dim() == 3 else y[0, 0]
 
 
+def matrix_gradient(x: Tensor, gradient: Tensor) -> Tensor:
+    """That of the matrices in `multiply_frequencies`, x^H g, outside autograd."""
+    return _FrequencyProduct.apply(x.mT, gradient, None, True, False)  # pyright: ignore[reportReturnType]
+
+
+def sum_at_zero(gradient: Tensor) -> Tensor:
+    """That of the bias."""
+    return _at_zero(gradient).sum(0)
+
+
 Blocks = tuple[Tensor, ...]
 """Matrices (..., f, o, i) of the independent frequencies: whole a real block and, from 3 x 3 on, a complex one; else
 one complex block. What is done to every matrix alone is done to each block."""

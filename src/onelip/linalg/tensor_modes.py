@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import partial
+from typing import Any
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
@@ -58,6 +60,13 @@ def ordinary_tensors() -> Iterator[None]:
     """What is made here from ordinary tensors is ordinary: outside inference mode, autograd and torch.func."""
     with torch.inference_mode(False), torch.no_grad(), temporarily_clear_interpreter_stack():
         yield
+
+
+def autocast_state(device: str) -> Callable[[], AbstractContextManager[Any]]:
+    """Contexts in which a backward pass finds the autocast of its forward pass."""
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return nullcontext
+    return partial(torch.autocast, device, torch.get_autocast_dtype(device))
 
 
 def rows_in_use(gradient: torch.Tensor) -> torch.Tensor | None:
