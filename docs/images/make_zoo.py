@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from onelip.layers import list_methods
 
@@ -38,8 +39,8 @@ def main() -> None:
     if rest:
         rows["other"] = rest
     years = sorted({method.year for method in methods})
-    figure, axis = plt.subplots(figsize=(11, 0.66 * len(rows) + 0.7), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
+    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08)
+    figure, axis = plt.subplots(figsize=(11, 0.66 * len(rows) + 0.7), layout=layout)
     for row, keys in enumerate(rows.values()):
         axis.axhspan(row - 0.5, row + 0.5, color="0.96" if row % 2 else "1.0", zorder=0)
         for year in years:

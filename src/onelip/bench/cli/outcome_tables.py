@@ -31,7 +31,7 @@ _NOTES: dict[Quantity, str] = {
 }
 
 
-def print_outcomes(outcomes: Sequence[Outcome], runs_dir: Path, budget: str | None = None) -> None:
+def print_outcomes(outcomes: Sequence[Outcome], runs_dir: Path, budget: str | None) -> None:
     """Print all tables, and where the records are; `budget` asks for the epochs that fit in this time."""
     console = Terminal()
     quantity = outcomes[0].measurement.quantity

@@ -47,9 +47,9 @@ class ReportOptions:
         return 0
 
 
-def write_study_report(study: Path, out: Path | None = None, *, theory: bool = True, quiet: bool = False) -> None:
+def write_study_report(study: Path, *, quiet: bool) -> None:
     """Write the report of a folder of runs and say where it is: the last step of `onelip compare`."""
-    print_report(build_report(study, out, theory=theory, quiet=quiet), quiet=quiet)
+    print_report(build_report(study, None, theory=True, quiet=quiet), quiet=quiet)
 
 
 def build_report(study: Path, out: Path | None, *, theory: bool, quiet: bool) -> WrittenReport:

@@ -33,7 +33,7 @@ def write_paper(
     items: Sequence[PaperItem],
     given: PaperSources,
     out: Path,
-    tell: Callable[[str], None] = lambda words: None,
+    tell: Callable[[str], None],
 ) -> list[PaperEntry]:
     """Write `paper.html` and, in `published/` and `ours/`, every part as files; nothing before all of it is made.
 

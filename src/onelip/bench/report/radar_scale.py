@@ -55,15 +55,14 @@ def study_radar(study: StudyResults, models: Sequence[TrainedModel]) -> list[Rad
     return [metric for metric in metrics if metric.values]
 
 
-def published_radar(dataset: str = "cifar10") -> list[RadarMetric]:
-    """The same from the paper's tables: accuracies after 24 hours, and training time from its epochs in two hours.
+def published_radar() -> list[RadarMetric]:
+    """The same from the paper's tables of CIFAR-10: accuracies after 24 hours, training time from epochs in two hours.
 
     The paper has no epochs of a plain network: training time is relative to the fastest method of each size.
     """
-    printed = [r for r in published_results() if (r.dataset, r.kernel_size, r.train_hours) == (dataset, 3, 24)]
-    results = {NetworkSpec(method=row.key, size=row.size, dataset=dataset): row for row in printed if not row.failed}
-    family = "cifar" if dataset.startswith("cifar") else dataset
-    known = {(row.key, row.size): row.epochs for row in published_epochs() if row.dataset == family and row.epochs}
+    printed = [r for r in published_results() if (r.dataset, r.kernel_size, r.train_hours) == ("cifar10", 3, 24)]
+    results = {NetworkSpec(method=row.key, size=row.size, dataset="cifar10"): row for row in printed if not row.failed}
+    known = {(row.key, row.size): row.epochs for row in published_epochs() if row.dataset == "cifar" and row.epochs}
     most = {size: max(epochs for (_, other), epochs in known.items() if other == size) for _, size in known}
     seconds = {
         network: 1.0 / known[key] for network in results if (key := (network.method, network.size or "")) in known

@@ -73,10 +73,10 @@ def draw_layers(networks: Mapping[str, Sequence[DiagnosedLayer]], *, gradients: 
     return figure
 
 
-def save_diagnostics(records: Sequence[Mapping[str, Any]], path: Path, method: str = "network") -> None:
+def save_diagnostics(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw `Diagnostics.as_records()` of one network into a file; the suffix chooses the format (png, pdf, svg)."""
     with figure_style():
-        draw_layers({method: diagnosed_layers(records)}, gradients=True).savefig(path, dpi=150)
+        draw_layers({"network": diagnosed_layers(records)}, gradients=True).savefig(path, dpi=150)
 
 
 def _plot(axes: Axes, lines: dict[str, list[float]]) -> list[tuple[float, float, str, str]]:
