@@ -50,11 +50,12 @@ def test_modulus_is_at_most_one() -> None:
 
 @pytest.mark.parametrize("torus", TORI)
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("at_once", [1, 48, 2**18])
+@pytest.mark.parametrize(("at_once", "three_from"), [(1, 1), (48, 64), (2**18, 1)])
 def test_values_and_gradients_are_those_of_autograd(
-    torus: tuple[int, int], shape: tuple[int, int], at_once: int, monkeypatch: pytest.MonkeyPatch
+    torus: tuple[int, int], shape: tuple[int, int], at_once: int, three_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(short_exponential, "_NUMBERS_AT_ONCE", at_once)
+    monkeypatch.setattr(short_exponential, "_THREE_FROM", three_from)
     weight = _weight(torus).requires_grad_()
     actual, expected = _exponentials(weight, torus, shape), _plain(weight, torus, shape)
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-14)

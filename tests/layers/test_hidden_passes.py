@@ -1,0 +1,110 @@
+"""Passes with an activation inside, by functions of their own: gradients are torch's, and little is kept for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import onelip
+from onelip.layers import CPLConv2d, SandwichConv2d, SLLConv2d
+from onelip.layers.base import LipschitzLayer
+from onelip.layers.residual_pass import residual_branch
+from onelip.layers.sandwich_pass import sandwich_pass
+from onelip.linalg.fourier import real_dft, to_frequency
+from onelip.linalg.tensor_modes import observed
+
+Pass = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+SIZES = [(2, 2), (3, 3), (4, 6), (9, 9)]
+WIDE = torch.float64
+
+
+def _sandwich(size: tuple[int, int]) -> Pass:
+    return lambda x, inner, outer, bias: sandwich_pass(x, inner, outer, bias, size, real_dft(size, WIDE))
+
+
+def _residual(size: tuple[int, int]) -> Pass:
+    return lambda x, inner, outer, bias: residual_branch(x, inner, bias, size, real_dft(size, WIDE)) + outer.sum()
+
+
+def _arguments(size: tuple[int, int], channels: int = 3) -> list[Tensor]:
+    torch.manual_seed(0)
+    x = to_frequency(torch.randn(2, channels, *size, dtype=WIDE), real_dft(size, WIDE))
+    matrices = [torch.randn(*x.shape[:-2], channels, channels, dtype=WIDE) for _ in range(2)]
+    return [tensor.requires_grad_() for tensor in (x, *matrices, torch.randn(channels, dtype=WIDE))]
+
+
+@pytest.mark.parametrize("make", [_sandwich, _residual])
+@pytest.mark.parametrize("size", SIZES)
+def test_gradients_are_those_of_the_plain_operations(
+    make: Callable[[tuple[int, int]], Pass], size: tuple[int, int]
+) -> None:
+    arguments = _arguments(size)
+    own = make(size)(*arguments)
+    with observed():
+        plain = make(size)(*arguments)
+    torch.testing.assert_close(own, plain, rtol=0, atol=1e-12)
+    cotangent = torch.randn_like(own)
+    found, expected = (torch.autograd.grad(y, arguments, cotangent) for y in (own, plain))
+    for here, there in zip(found, expected, strict=True):
+        torch.testing.assert_close(here, there, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("make", [_sandwich, _residual])
+def test_gradients_of_both_orders(make: Callable[[tuple[int, int]], Pass]) -> None:
+    arguments = _arguments((2, 2), channels=2)
+    assert torch.autograd.gradcheck(make((2, 2)), arguments)
+    assert torch.autograd.gradgradcheck(make((2, 2)), arguments)
+
+
+@pytest.mark.parametrize("make", [_sandwich, _residual])
+def test_what_needs_no_gradient_gets_none(make: Callable[[tuple[int, int]], Pass]) -> None:
+    """As in evaluation, where gradients reach the input alone."""
+    x, *rest = _arguments((4, 4))
+    make((4, 4))(x, *(tensor.detach() for tensor in rest)).sum().backward()
+    assert x.grad is not None
+    assert all(tensor.grad is None for tensor in rest)
+
+
+LAYERS = [pytest.param(kind, size, id=f"{kind.__name__}-{size}") for kind in (CPLConv2d, SLLConv2d) for size in (4, 20)]
+
+
+@pytest.mark.parametrize(("kind", "size"), LAYERS)
+def test_bfloat16_is_kept_for_the_gradients_of_weights_alone(kind: type[LipschitzLayer], size: int) -> None:
+    """By frequency on 4 x 4 pixels, by kernels on 20 x 20; off by 2^-9 in each number, exact where asked for."""
+    torch.manual_seed(0)
+    layer, x = kind(32, 32, 3), torch.randn(4, 32, size, size, requires_grad=True)  # pyright: ignore[reportCallIssue]
+    parameters = [x, layer.get_parameter("bias"), layer.get_parameter("weight")]
+    with torch.no_grad():
+        parameters[1].normal_()
+    state = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    cotangent = torch.randn_like(x)
+    usual = torch.autograd.grad(layer(x), parameters, cotangent)
+    layer.load_state_dict(state)
+    with onelip.exact_transforms():
+        exact = torch.autograd.grad(layer(x), parameters, cotangent)
+    errors = [float((here - there).norm() / there.norm()) for here, there in zip(usual, exact, strict=True)]
+    assert max(errors[:2]) <= 1e-5
+    assert 1e-5 < errors[2] <= 2**-8
+
+
+def test_half_of_the_activation_is_kept() -> None:
+    layer, x = SLLConv2d(32, 32, 3), torch.randn(8, 32, 20, 20, requires_grad=True)
+    operator = layer.transform((20, 20))
+    kept: dict[int, Tensor] = {}
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.setdefault(t.data_ptr(), t), lambda t: t):
+        operator.apply(x, layer.bias)
+    assert sum(tensor.nbytes for tensor in kept.values() if tensor.numel() == x.numel()) == 1.5 * x.nbytes
+
+
+def test_sandwich_keeps_one_image() -> None:
+    """The frequencies of its input: 2 x 20 x 11 numbers for 20 x 20 pixels."""
+    layer, x = SandwichConv2d(16, 16, 3), torch.randn(64, 16, 20, 20, requires_grad=True)
+    operator = layer.transform((20, 20))
+    kept: dict[int, Tensor] = {}
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.setdefault(t.data_ptr(), t), lambda t: t):
+        operator.apply(x, layer.bias)
+    images = sum(tensor.nbytes for tensor in kept.values() if tensor.dim() > 2 and 64 in tensor.shape)
+    assert images == x.nbytes * 440 / 400
