@@ -25,7 +25,7 @@ from onelip.conversion.function_rules import (
     activations_of,
     module_of,
 )
-from onelip.conversion.module_rules import Options, replacement
+from onelip.conversion.module_rules import ACTIVATIONS, Options, replacement
 from onelip.errors import InvalidInputError
 from onelip.layers import BatchCentering, ConvexSum, LayerCentering, LipschitzConv2d, LipschitzLinear, get_method
 

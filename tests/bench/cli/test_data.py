@@ -4,6 +4,7 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -94,7 +95,7 @@ def test_command_lines_that_do_not_parse(arguments, capsys):
 
 
 def test_every_action_has_json(small_zip, tmp_path, capsys, data_folder):
-    def printed(*arguments: str) -> object:
+    def printed(*arguments: str) -> tuple[int, Any]:
         code = run(["data", *arguments, "--json"])
         captured = capsys.readouterr()
         return code, json.loads(captured.out)
