@@ -287,7 +287,7 @@ METHOD = MethodInfo(
         input_macs="2*b*s**2*c**2 + 4*b*s**3*c",
         input_memory="2*b*s**2*c",
         parameter_operations="Gram iteration, real DFT & MMs",
-        parameter_macs="c**3*k**2 + 5*s**2*c**3",
+        parameter_macs="c**3*k**2 + 5*s**2*c**3/2",
         parameter_memory="s**2*c**2",
     ),
 )
