@@ -88,7 +88,7 @@ def _fused(model: nn.Module, input_shape: Sequence[int] | None) -> tuple[nn.Modu
     example = torch.rand((_CHECKED, *shape), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         outputs = fused(example)
-    are_scores = outputs.dim() == 2 and outputs.shape[1] > 1
+    are_scores = not isinstance(outputs, Tensor) or (outputs.dim() == 2 and outputs.shape[1] > 1)
     return fused, example, Certifier(fused, shape).check_scores if are_scores else output_check(fused, shape)
 
 

@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "your_model.md"
 
 
 def test_every_marked_name_exists() -> None:
-    marked = re.findall(r"`([\w.]+)(?:\(\))?`\*", PAGE.read_text())
+    marked = re.findall(r"`([\w.]+)(?:\(\))?`†", PAGE.read_text())
     assert len(marked) >= 25
     for name in marked:
         if name.startswith("layer."):

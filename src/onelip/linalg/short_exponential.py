@@ -208,7 +208,8 @@ def _gradient_of_real(a: Tensor, g: Tensor) -> Tensor:
         return _gradient_of_columns(a[0], g[0][:, columns], columns).unsqueeze(0)
     square = torch.bmm(a, a)
     to_factor = torch.bmm(square, g)
-    to_square = torch.bmm(g, _add_to_diagonal(torch.mul(square, B).sub_(a, alpha=C), A)).add_(to_factor, alpha=B)
+    to_square = torch.bmm(g, _add_to_diagonal(square.mul_(B).sub_(a, alpha=C), A)).add_(to_factor, alpha=B)
+    del square  # before the last temporary
     return to_factor.mul_(C).add_(g, alpha=D).baddbmm_(a, to_square + to_square.mT, alpha=-1)
 
 

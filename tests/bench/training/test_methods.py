@@ -37,7 +37,7 @@ def _learns(tmp_path: Path, method: str, classes: int, **options: Any) -> None:
 @pytest.mark.parametrize("method", ["aol", "cayley", "sll"])
 def test_three_methods_learn_small_images(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_data.install(monkeypatch.setattr)
-    _learns(tmp_path, method, 4, dataset="tiny", epochs=8, batch_size=32, lr=0.005)
+    _learns(tmp_path, method, 4, dataset="tiny", epochs=16, batch_size=32, lr=0.005)
 
 
 @pytest.mark.slow

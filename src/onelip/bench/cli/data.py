@@ -181,7 +181,7 @@ def _progress(quiet: bool) -> Iterator[Progress]:
             show(stage, done, total)
 
     if quiet or not console.is_terminal:
-        with stages(quiet) as tell:
+        with stages(quiet, at_once=False) as tell:
 
             def line(stage: str, done: int, total: int | None) -> None:
                 tell(f"{stage}: {done:,}" + (f" of {total:,}" if total else ""))

@@ -16,14 +16,17 @@ Tell = Callable[[str], None]
 
 
 @contextmanager
-def stages(quiet: bool) -> Iterator[Tell]:
-    """A function that is told each stage as it begins; all of it goes to the error output."""
+def stages(quiet: bool, *, at_once: bool = True) -> Iterator[Tell]:
+    """A function that is told each stage as it begins; all of it goes to the error output.
+
+    Work that may be refused at once has no line `at_once`, so that the refusal stays the only one.
+    """
     console = Terminal(stderr=True, quiet=quiet)
     if console.is_terminal:
         with console.status("") as status:
             yield status.update
         return
-    last = -BETWEEN_LINES
+    last = -BETWEEN_LINES if at_once else time.monotonic()
 
     def line(words: str) -> None:
         nonlocal last
