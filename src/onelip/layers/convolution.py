@@ -18,7 +18,6 @@ from onelip.linalg.constants import keep_constant
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
 from onelip.linalg.tensor_modes import is_traced
-from onelip.linalg.training_precision import kept_activation
 
 PaddingMode = Literal["circular", "zeros"]
 
@@ -201,21 +200,22 @@ class _ResidualConvolution(torch.autograd.Function):
     """y = x - W^T h with h = relu(W x + b).
 
     With u = D W g, D the slopes of relu: the gradients are g - W^T u for x, and minus those of <u, W x> and
-    <h, W g> for W. Kept are x and, as `kept_activation`, h, which is computed anew where a second derivative is wanted.
+    <h, W g> for W. Two images are kept, x and h, of which h is computed anew where a second derivative is wanted.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
         hidden = _convolve(x, kernel, bias, padding_mode).relu_()
-        ctx.save_for_backward(x, kernel, bias, kept_activation(hidden))
+        ctx.save_for_backward(x, kernel, bias, hidden)
         ctx.padding_mode = padding_mode
         branch = _convolve_adjoint(hidden, kernel, padding_mode)
         return torch.sub(x, branch, out=branch)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        (x, kernel, bias, kept), mode = ctx.saved_tensors, ctx.padding_mode
-        hidden = F.relu(_convolve(x, kernel, bias, mode)) if torch.is_grad_enabled() else kept.to(x.dtype)
+        (x, kernel, bias, hidden), mode = ctx.saved_tensors, ctx.padding_mode
+        if torch.is_grad_enabled():
+            hidden = F.relu(_convolve(x, kernel, bias, mode))
         g = channels_innermost(gradients[0])
         padded = _padded(g, kernel, mode)
         inner = torch.ops.aten.threshold_backward(_convolve_padded(padded, kernel, None, mode), hidden, 0)

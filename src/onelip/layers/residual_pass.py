@@ -23,7 +23,6 @@ from onelip.linalg.fourier import (
     to_frequency,
 )
 from onelip.linalg.tensor_modes import autocast_state, is_traced
-from onelip.linalg.training_precision import kept_activation
 
 
 def residual_branch(x: Tensor, matrices: Tensor, bias: Tensor | None, torus: Size, dft: RealDFT) -> Tensor:
@@ -49,13 +48,13 @@ class _ResidualBranch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrices: Tensor, bias: Tensor | None, torus: Size, dft: RealDFT) -> Tensor:
         hidden = _hidden(x, matrices, bias, torus, dft)
-        ctx.save_for_backward(x, matrices, bias, kept_activation(hidden), *dft)
+        ctx.save_for_backward(x, matrices, bias, hidden, *dft)
         ctx.torus, ctx.autocast = torus, autocast_state(x.device.type)
         return _back(hidden, matrices, torus, dft)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        (x, matrices, bias, kept, *parts), torus, wanted = ctx.saved_tensors, ctx.torus, ctx.needs_input_grad
+        (x, matrices, bias, hidden, *parts), torus, wanted = ctx.saved_tensors, ctx.torus, ctx.needs_input_grad
         dft = RealDFT(*parts)
         with ctx.autocast():
             if torch.is_grad_enabled():  # a second derivative goes through torch's operations
@@ -63,7 +62,7 @@ class _ResidualBranch(torch.autograd.Function):
                 inputs = [tensor for tensor, want in zip((x, matrices, bias), wanted, strict=False) if want]
                 found = iter(torch.autograd.grad(y, inputs, gradients[0], create_graph=True))
                 return *(next(found) if want else None for want in wanted[:3]), None, None
-            g, hidden = to_frequency(gradients[0], dft), kept.to(x.dtype)
+            g = to_frequency(gradients[0], dft)
             slope = torch.ops.aten.threshold_backward
             inner = slope(from_frequency(multiply_frequencies(g, matrices), torus, dft), hidden, 0)
             inner = to_frequency(inner, dft)

@@ -11,9 +11,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
-from torch import Tensor
-
-from onelip.linalg.device_forms import suits_cpu
 
 _EXACT: ContextVar[bool] = ContextVar("exact_transforms", default=False)
 
@@ -35,13 +32,3 @@ def exact_transforms() -> Iterator[None]:
         yield
     finally:
         _EXACT.reset(token)
-
-
-def kept_activation(hidden: Tensor) -> Tensor:
-    """What a layer keeps of an activation for the gradients of its weights: of float32, on CPUs, bfloat16.
-
-    Its signs are exact, so that the gradient for the input is. Those of the weights are sums over all pixels of
-    products with numbers that are off by up to 2^-9 of their own size. On accelerators it would be one more kernel.
-    """
-    narrow = hidden.dtype == torch.float32 and suits_cpu(hidden.device) and may_approximate(True)
-    return hidden.bfloat16() if narrow else hidden
