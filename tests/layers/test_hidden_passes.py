@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from onelip.layers import SandwichConv2d, SLLConv2d
-from onelip.layers.residual_pass import residual_branch
-from onelip.layers.sandwich_pass import sandwich_pass
+from onelip.layers.hidden_passes import residual_branch, sandwich_pass
 from onelip.linalg.fourier import real_dft, to_frequency
 from onelip.linalg.tensor_modes import observed
 

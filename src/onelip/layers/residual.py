@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from onelip.layers.convolution import adjoint_kernel, residual_convolution
 from onelip.layers.frequency_conv import CheapestFormConv2d
-from onelip.layers.residual_pass import residual_branch
+from onelip.layers.hidden_passes import residual_branch
 from onelip.layers.shapes import LipschitzLinear
 from onelip.layers.transformed import Frequencies, Kernel, Matrix, Transformed, at_frequency_zero, check_size
 from onelip.layers.volume_kernel import VolumeKernel

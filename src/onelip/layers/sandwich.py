@@ -29,10 +29,10 @@ from onelip.errors import InvalidInputError
 from onelip.layers.convolution import same_convolution
 from onelip.layers.fft_products import fourier_product, half_spectrum, parts_of, trains_by_fft
 from onelip.layers.frequency_conv import torus_size
+from onelip.layers.hidden_passes import sandwich_pass
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import centre_tap, initialise
 from onelip.layers.published_sandwich import PublishedSandwich
-from onelip.layers.sandwich_pass import sandwich_pass
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear, ParametrisedLayer
 from onelip.layers.transformed import Transformed, at_frequency_zero, check_size, embedded, frequencies
 from onelip.linalg.fourier import (
