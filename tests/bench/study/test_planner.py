@@ -60,6 +60,15 @@ def test_quick_trains_one_network_for_short_budgets_beside_the_comparison() -> N
     assert all(beside_preset(name) is None for name in ("cpu", "minutes", "paper"))
 
 
+def test_budgets_may_be_processor_time() -> None:
+    options = preset("minutes").changed(clock="cores", methods=("aol",), search_runs=1)
+    jobs = plan(options)
+    assert {job.spec.clock for job in jobs if isinstance(job, TrainJob)} == {"cores"}
+    assert {job.config.base.clock for job in jobs if isinstance(job, SearchJob)} == {"cores"}
+    assert any("processor time" in note for note in options.notes())
+    assert not any("processor time" in note for note in preset("minutes").notes())
+
+
 def test_the_protocol_of_the_paper() -> None:
     jobs = plan(preset("paper"))
     per_kernel = {3: 3 * 4 * 8, 1: 1 * 4 * 8}  # 1 x 1 kernels on CIFAR-10 only

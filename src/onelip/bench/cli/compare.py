@@ -17,6 +17,7 @@ from onelip.bench.measurement.memory_limits import GIB, available_memory
 from onelip.bench.runs import dump_json
 from onelip.bench.runs.dataset_option import DatasetOption
 from onelip.bench.runs.devices import usable_device
+from onelip.bench.runs.durations import Clock
 from onelip.bench.runs.recipes import RecipeName
 from onelip.bench.study.job_base import Job, JobState, JobStatus, state_of
 from onelip.bench.study.job_memory import predicted_bytes
@@ -71,6 +72,8 @@ class CompareCommand:
     """Trials of each search for learning rate and weight decay; 0 takes the methods' defaults."""
     search_budget: str | None = None
     """Training time of a trial; by default the shortest of --budgets."""
+    clock: Clock | None = None
+    """What --budgets count: time on the clock, or processor time, which other programs on the machine leave alone."""
     seeds: int | None = None
     """Final trainings of each network, with the seeds 0, 1, ..."""
     batch_size: int | None = None
@@ -130,10 +133,19 @@ class CompareCommand:
 
     def _options(self) -> list[StudyOptions]:
         """Those given, or all that the study had so far if none is."""
-        names = ("methods", "sizes", "width", "datasets", "budgets", "epochs", "kernel_sizes", "search_runs")
-        given = {
-            name: getattr(self, name) for name in (*names, "search_budget", "seeds", "batch_size", "recipe", "measure")
-        }
+        lists = ("methods", "sizes", "datasets", "budgets", "kernel_sizes")
+        values = (
+            "width",
+            "epochs",
+            "search_runs",
+            "search_budget",
+            "clock",
+            "seeds",
+            "batch_size",
+            "recipe",
+            "measure",
+        )
+        given = {name: getattr(self, name) for name in (*lists, *values)}
         stored = stored_options(self.out)
         # Those that the study has already are named to say that they may be imported.
         known = {name for one in stored for name in one.models}
@@ -145,7 +157,7 @@ class CompareCommand:
         device = usable_device() if self.device == "auto" else self.device
         name = self.preset or "quick"
         chosen, beside = [preset(name).changed(**given, device=device)], beside_preset(name)
-        shared = {key: given[key] for key in ("datasets", "budgets", "epochs", "seeds")}
+        shared = {key: given[key] for key in ("datasets", "budgets", "epochs", "clock", "seeds")}
         if beside is not None and all(value in (None, ()) for key, value in given.items() if key not in shared):
             chosen.append(beside.changed(**shared, device=device))
         return chosen

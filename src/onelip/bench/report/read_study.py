@@ -156,7 +156,8 @@ def _budget(config: RecordFields, metrics: RecordFields) -> Budget:
     given = config.tree.get("budget")
     if given is not None:
         seconds = parse_duration(config.text("budget")) if isinstance(given, str) else config.number("budget")
-        return Budget(format_duration(seconds), seconds / 3600)
+        cores = " cores" if config.tree.get("clock") == "cores" else ""
+        return Budget(format_duration(seconds) + cores, seconds / 3600)
     took, epochs = metrics.optional("train_seconds"), config.whole("epochs")
     return Budget(f"{epochs} epoch{'s' * (epochs != 1)}", None if took is None else took / 3600, epochs)
 

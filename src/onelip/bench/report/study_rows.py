@@ -22,7 +22,10 @@ _UNITS = {"h": "h", "m": "min", "s": "s"}
 
 @dataclass(frozen=True)
 class Budget:
-    """A training budget: a time, or epochs with the hours that they took (None where this was not recorded)."""
+    """A training budget: a time, or epochs with the hours that they took (None where this was not recorded).
+
+    Processor time is named "8m cores", so that it is never taken for time on the clock.
+    """
 
     name: str
     hours: float | None
@@ -30,8 +33,10 @@ class Budget:
 
     @property
     def words(self) -> str:
-        """As a sentence has it: "1h30m" is "1 h 30 min"."""
-        return re.sub(r"([\d.]+)([hms])(?=\d|$)", lambda part: f"{part[1]} {_UNITS[part[2]]} ", self.name).strip()
+        """As a sentence has it: "1h30m" is "1 h 30 min", "8m cores" is "8 min of processor time"."""
+        duration, cores, _ = self.name.partition(" cores")
+        spaced = re.sub(r"([\d.]+)([hms])(?=\d|$)", lambda part: f"{part[1]} {_UNITS[part[2]]} ", duration).strip()
+        return f"{spaced} of processor time" if cores else spaced
 
 
 @dataclass(frozen=True)

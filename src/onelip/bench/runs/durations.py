@@ -7,8 +7,12 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from onelip.errors import InvalidInputError
+
+Clock = Literal["time", "cores"]
+"""What a budget counts: time on the clock, or processor time of the process."""
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 

@@ -12,7 +12,7 @@ from torch import nn
 from onelip.bench.data import get_dataset
 from onelip.bench.published import published_rates
 from onelip.bench.runs.dataset_option import DatasetOption
-from onelip.bench.runs.durations import format_duration, parse_duration
+from onelip.bench.runs.durations import Clock, format_duration, parse_duration
 from onelip.bench.runs.recipes import PAPER_FROM_SECONDS, RECIPES, Precision, RecipeName, recipe_for
 from onelip.errors import InvalidInputError
 from onelip.factories import is_factory_name
@@ -180,7 +180,7 @@ class RunSpec:
     network: NetworkSpec
     budget: str | None = None
     """Training time, such as 2h, 5m, 90s. Evaluation does not count. Give this or --epochs."""
-    clock: Literal["time", "cores"] = "time"
+    clock: Clock = "time"
     """What --budget counts: time on the clock, or processor time of this process, which other programs leave alone."""
     epochs: int | None = None
     """Passes over the training set, instead of --budget."""

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onelip.bench.runs.durations import format_duration, parse_duration
+from onelip.bench.runs.durations import Clock, format_duration, parse_duration
 from onelip.bench.runs.recipes import RecipeName
 from onelip.errors import InvalidInputError
 from onelip.layers import list_methods
@@ -36,6 +36,7 @@ class StudyOptions:
         epochs: passes over the training set, instead of budgets.
         search_runs: trials of the search for learning rate and weight decay; 0 takes the methods' defaults.
         search_budget: training time of a trial; None is the shortest budget, as in the paper.
+        clock: what budgets count: time on the clock, or processor time, which other programs leave alone.
         seeds: how often each final training is repeated, with the seeds 0, 1, ...
         batch_size: images per step, in training and in measurements.
         recipe: of searches and trainings, see `RunSpec`; one for all, so that what is found can be used.
@@ -53,6 +54,7 @@ class StudyOptions:
     epochs: int | None = None
     search_runs: int = 0
     search_budget: str | None = None
+    clock: Clock = "time"
     seeds: int = 1
     batch_size: int = 256
     recipe: RecipeName = "paper"
@@ -111,6 +113,8 @@ class StudyOptions:
         sentences = []
         if not self.search_runs:
             sentences.append("Learning rate and weight decay are the defaults: no search was made.")
+        if self.clock == "cores":
+            sentences.append("Budgets are processor time: other programs on the machine take nothing from a training.")
         if self.recipe == "fast":
             sentences.append(
                 f"The network {', '.join(self.models)} and its recipe are made for short budgets "

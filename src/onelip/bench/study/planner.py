@@ -125,6 +125,7 @@ class _Planner:
         return RunSpec(
             network=network,
             budget=budget,
+            clock=self.options.clock,
             epochs=self.options.epochs,
             batch_size=self.options.batch_size,
             recipe=self.options.recipe,
