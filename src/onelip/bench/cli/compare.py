@@ -133,19 +133,9 @@ class CompareCommand:
 
     def _options(self) -> list[StudyOptions]:
         """Those given, or all that the study had so far if none is."""
-        lists = ("methods", "sizes", "datasets", "budgets", "kernel_sizes")
-        values = (
-            "width",
-            "epochs",
-            "search_runs",
-            "search_budget",
-            "clock",
-            "seeds",
-            "batch_size",
-            "recipe",
-            "measure",
-        )
-        given = {name: getattr(self, name) for name in (*lists, *values)}
+        networks = ("methods", "sizes", "width", "datasets", "kernel_sizes", "measure")
+        runs = ("budgets", "epochs", "clock", "search_runs", "search_budget", "seeds", "batch_size", "recipe")
+        given = {name: getattr(self, name) for name in (*networks, *runs)}
         stored = stored_options(self.out)
         # Those that the study has already are named to say that they may be imported.
         known = {name for one in stored for name in one.models}
