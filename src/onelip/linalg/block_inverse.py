@@ -1,10 +1,10 @@
 """Inverses by matrix products, for matrices whose Hermitian part is positive definite.
 
 Of M = [[A, B], [C, D]] with S = D - C A^(-1) B the inverse is
-[[A^(-1) + A^(-1) B S^(-1) C A^(-1), -A^(-1) B S^(-1)], [-S^(-1) C A^(-1), S^(-1)]]: six products of halves. A and S have
-positive definite Hermitian parts too, so that nothing has to be pivoted and the same can be done with them, until they
-are small. All of it takes about as many operations as one product of two matrices. LAPACK's inverses of batches take the
-time of two to ten products.
+[[A^(-1) + A^(-1) B S^(-1) C A^(-1), -A^(-1) B S^(-1)], [-S^(-1) C A^(-1), S^(-1)]]: six products of halves. A and S
+have positive definite Hermitian parts too, so that nothing has to be pivoted and the same can be done with them, until
+they are small. All of it takes about as many operations as one product of two matrices. LAPACK's inverses of batches
+take the time of two to ten products.
 """
 
 from __future__ import annotations
