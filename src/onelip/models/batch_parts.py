@@ -39,15 +39,15 @@ def _images_at_once(bytes_of_image: int) -> int:
     return max(1, BYTES_AT_ONCE // bytes_of_image)
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Whether someone looks at what this module gets or gives, or at those of all modules."""
+def has_hooks(*modules: nn.Module) -> bool:
+    """Whether someone looks at what one of these modules, or any module at all, gets or gives."""
     everywhere = module_internals._global_forward_hooks or module_internals._global_forward_pre_hooks
-    return bool(everywhere or module._forward_hooks or module._forward_pre_hooks)
+    return bool(everywhere) or any(module._forward_hooks or module._forward_pre_hooks for module in modules)
 
 
 def _has_hooks_inside(network: nn.Module) -> bool:
     """Hooks of parts are to see the whole batch. The network's own do anyway."""
-    return any(has_hooks(part) for part in network.modules() if part is not network)
+    return has_hooks(*(part for part in network.modules() if part is not network))
 
 
 def apply_in_parts(stage: Stage, x: Tensor, bytes_of_image: int) -> Tensor:

@@ -61,9 +61,8 @@ class NamedNetwork(nn.Sequential):
     @contextmanager
     def _used_scores_alone(self) -> Iterator[None]:
         """Transform a last layer for the outputs that are scores, unless a hook looks at all of them."""
-        head, scores = self[-2:] if len(self) > 1 else (None, None)
-        narrow = isinstance(head, PolarLinear) and isinstance(scores, FirstChannels)
-        if not narrow or has_hooks(head) or has_hooks(scores):
+        *_, head, scores = (None, *self.children())
+        if not (isinstance(head, PolarLinear) and isinstance(scores, FirstChannels)) or has_hooks(head, scores):
             yield
             return
         head.hand_over(None, partial(head.first_outputs, scores.channels))
