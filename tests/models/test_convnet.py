@@ -276,7 +276,7 @@ def test_what_is_no_batch_of_its_images_is_told_in_one_line(shape: tuple[int, ..
         network(torch.zeros(shape))
 
 
-@pytest.mark.parametrize("method", ["bcop", "bjorck", "eco", "lot", "oni", "stiefel"])
+@pytest.mark.parametrize("method", ["aol", "bcop", "bjorck", "cayley", "eco", "lot", "oni", "soc", "stiefel"])
 def test_outputs_that_are_no_scores_are_not_computed_in_training(method: str) -> None:
     """A hook on the last layer sees all of its outputs; scores and gradients are the same with it and without."""
     torch.manual_seed(0)

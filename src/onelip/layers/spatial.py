@@ -59,6 +59,19 @@ class KernelConv2d(CheapestFormConv2d):
 class MatrixLinear(LipschitzLinear):
     """A linear layer that `transform_tensors` makes one `Matrix` of."""
 
+    rows_in_use: int | None = None
+    """Inside `first_outputs`: how many rows a transformation may do with, counted from the first."""
+
+    def first_outputs(self, count: int) -> FirstRows:
+        """`transform` for a pass that uses the first outputs and no others, to be handed over to the layer."""
+        self.rows_in_use = count
+        try:
+            transformed = self.transform()
+        finally:
+            self.rows_in_use = None
+        assert isinstance(transformed, Matrix)
+        return FirstRows(transformed.matrix[:count])
+
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A plain linear layer."""
         assert isinstance(transformed, Matrix)
@@ -68,11 +81,9 @@ class MatrixLinear(LipschitzLinear):
 class PolarLinear(MatrixLinear):
     """A linear layer with the polar factor of its matrix."""
 
-    _rows_in_use: int | None = None
-
     def orthonormal(self, matrix: Tensor) -> Tensor:
-        """The polar factor; inside `first_outputs`, where training finds them faster, its first rows alone."""
-        rows = self._rows_in_use
+        """The polar factor, or the rows of it that are in use, where training finds them faster."""
+        rows = self.rows_in_use
         if rows is None or matrix.shape[-2] != matrix.shape[-1] or not trains_in_single(matrix, self.training):
             return training_polar_factor(matrix, self.training)
         return polar_rows(matrix, rows)
@@ -80,13 +91,3 @@ class PolarLinear(MatrixLinear):
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Polar factor."""
         return Matrix(self.orthonormal(tensors["weight"]))
-
-    def first_outputs(self, count: int) -> FirstRows:
-        """`transform` for a pass that uses the first outputs and no others, to be handed over to the layer."""
-        self._rows_in_use = count
-        try:
-            transformed = self.transform()
-        finally:
-            self._rows_in_use = None
-        assert isinstance(transformed, Matrix)
-        return FirstRows(transformed.matrix[:count])

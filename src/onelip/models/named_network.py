@@ -15,7 +15,7 @@ from onelip.errors import InvalidInputError
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.combine import UnitRowsLinear
 from onelip.layers.reshape import FirstChannels
-from onelip.layers.spatial import PolarLinear
+from onelip.layers.spatial import MatrixLinear
 from onelip.layers.stacking import stacked_transforms
 from onelip.linalg.fourier import Size
 from onelip.models.batch_parts import has_hooks
@@ -62,7 +62,7 @@ class NamedNetwork(nn.Sequential):
     def _used_scores_alone(self) -> Iterator[None]:
         """Transform a last layer for the outputs that are scores, unless a hook looks at all of them."""
         *_, head, scores = (None, *self.children())
-        if not (isinstance(head, PolarLinear) and isinstance(scores, FirstChannels)) or has_hooks(head, scores):
+        if not (isinstance(head, MatrixLinear) and isinstance(scores, FirstChannels)) or has_hooks(head, scores):
             yield
             return
         head.hand_over(None, partial(head.first_outputs, scores.channels))
