@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onelip.layers.convolution import adjoint_kernel
 from onelip.linalg import short_exponential
-from onelip.linalg.short_exponential import ERROR, packed_exponentials
+from onelip.linalg.short_exponential import ERROR, first_rows, packed_exponentials
 
 TORI = [(1, 1), (4, 4), (3, 3), (2, 2), (9, 9), (4, 6)]
 SHAPES = [(4, 4), (2, 3), (3, 2), (1, 4)]
@@ -86,3 +86,11 @@ def test_nothing_but_the_kernel_is_kept() -> None:
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
         packed_exponentials(kernel, (9, 9), 4, 4)
     assert sum(tensor.nbytes for tensor in kept) <= kernel.nbytes
+
+
+def test_first_rows_are_those_of_the_whole() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(2, 9, 9, dtype=torch.float64)
+    skew = ((weight - weight.mT) / 20).requires_grad_()
+    torch.testing.assert_close(first_rows(skew, 4), short_exponential.short_exponential(skew)[..., :4, :])
+    assert torch.autograd.gradcheck(lambda matrix: first_rows(matrix, 4), skew)

@@ -274,3 +274,25 @@ def test_what_is_no_batch_of_its_images_is_told_in_one_line(shape: tuple[int, ..
     network = ConvNet("aol", None, 10, 16, width=8).eval()
     with pytest.raises(InvalidInputError, match=r"\(batch, 3, 16, 16\)"):
         network(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("method", ["aol", "bcop", "bjorck", "cayley", "eco", "lot", "oni", "soc", "stiefel"])
+def test_outputs_that_are_no_scores_are_not_computed_in_training(method: str) -> None:
+    """A hook on the last layer sees all of its outputs; scores and gradients are the same with it and without."""
+    torch.manual_seed(0)
+    network = ConvNet(method, None, num_classes=2, input_size=8, width=8).train()
+    images = torch.randn(4, 3, 8, 8)
+    results, shapes = [], []
+    for watched in (False, True):
+        if watched:
+            network.linear.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
+        network.zero_grad()
+        scores = network(images)
+        scores.square().sum().backward()
+        results.append((scores.detach(), [p.grad.clone() for p in network.parameters() if p.grad is not None]))
+    assert shapes == [(4, 64)]
+    (scores, gradients), (expected, expected_gradients) = results
+    torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-5)
+    for gradient, other in zip(gradients, expected_gradients, strict=True):
+        assert (gradient - other).norm() <= 1e-4 * other.norm() + 1e-7
+    assert not network.linear.has_unused_transformation

@@ -25,8 +25,8 @@ from torch.nn import functional as F
 
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, draw_orthogonal, initialise, start_bias_uniformly
-from onelip.layers.spatial import KernelConv2d, MatrixLinear
-from onelip.layers.transformed import Kernel, Matrix
+from onelip.layers.spatial import KernelConv2d, PolarLinear
+from onelip.layers.transformed import Kernel
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import training_polar_factor
 
@@ -180,7 +180,7 @@ class BCOPConv2d(KernelConv2d):
         return kernel.transpose(-4, -3) if self.geometry.transposed else kernel
 
 
-class BCOPLinear(MatrixLinear):
+class BCOPLinear(PolarLinear):
     """Linear layer with an orthogonal matrix: BCOP with one tap."""
 
     initialisations = PUBLISHED_INITIALISATIONS
@@ -191,14 +191,6 @@ class BCOPLinear(MatrixLinear):
         start_bias_uniformly(self.bias, self.core_in)
 
     keeps_directions = True
-
-    def orthonormal(self, matrix: Tensor) -> Tensor:
-        """The polar factor."""
-        return training_polar_factor(matrix, self.training)
-
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
-        """Polar factor."""
-        return Matrix(self.orthonormal(tensors["weight"]))
 
 
 METHOD = MethodInfo(

@@ -13,18 +13,18 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from onelip.layers.info import Complexity, MethodInfo
-from onelip.layers.spatial import KernelConv2d, MatrixLinear
+from onelip.layers.spatial import KernelConv2d, PolarLinear
 from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import training_polar_factor
 from onelip.linalg.rescaling import aol_scale, rescaled_isometry
 
 
-def orthogonalise(matrix: Tensor, training: bool) -> Tensor:
-    """Polar factor of the AOL-rescaled matrix."""
+def rescaled(matrix: Tensor) -> Tensor:
+    """The matrix rescaled by AOL on its shorter side, of norm at most 1."""
     if matrix.shape[-2] < matrix.shape[-1]:
-        return orthogonalise(matrix.mT, training).mT
-    return training_polar_factor(matrix * aol_scale(matrix)[..., None, :], training)
+        return rescaled(matrix.mT).mT
+    return matrix * aol_scale(matrix)[..., None, :]
 
 
 class BjorckConv2d(KernelConv2d):
@@ -38,19 +38,18 @@ class BjorckConv2d(KernelConv2d):
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
         """Orthogonalise the out x (in k k) matrix, rescale the kernel."""
         kernel = tensors["weight"]
-        return Kernel(
-            rescaled_isometry(orthogonalise(kernel.flatten(-3), self.training).reshape(kernel.shape)), self.padding_mode
-        )
+        rows = training_polar_factor(rescaled(kernel.flatten(-3)), self.training)
+        return Kernel(rescaled_isometry(rows.reshape(kernel.shape)), self.padding_mode)
 
 
-class BjorckLinear(MatrixLinear):
+class BjorckLinear(PolarLinear):
     """Linear layer with an orthogonal matrix."""
 
     keeps_directions = True
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
-        """Orthogonalise."""
-        return Matrix(orthogonalise(tensors["weight"], self.training))
+        """Polar factor of the rescaled matrix."""
+        return Matrix(self.orthonormal(rescaled(tensors["weight"])))
 
 
 METHOD = MethodInfo(

@@ -24,8 +24,8 @@ from onelip.layers.fused import frozen_conv
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.published_eco import PublishedECOConv2d, PublishedECOLinear
 from onelip.layers.shapes import LipschitzConv2d
-from onelip.layers.spatial import MatrixLinear
-from onelip.layers.transformed import Frequencies, Matrix, Transformed, embedded, frequencies
+from onelip.layers.spatial import PolarLinear
+from onelip.layers.transformed import Frequencies, Transformed, embedded, frequencies
 from onelip.linalg.fourier import Size, pack, packed_to_kernel, torus_blocks
 from onelip.linalg.layer_bound import LayerBound
 from onelip.linalg.linear_bounds import spectral_bound
@@ -123,12 +123,8 @@ class ECOConv2d(LipschitzConv2d):
         return frozen_conv(kernel, self.bias, self.padding_mode, dilation=dilation)
 
 
-class ECOLinear(MatrixLinear):
+class ECOLinear(PolarLinear):
     """Linear layer with the polar factor of its matrix: a 1 x 1 ECO convolution."""
-
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
-        """Polar factor."""
-        return Matrix(training_polar_factor(tensors["weight"], self.training))
 
 
 METHOD = MethodInfo(

@@ -15,8 +15,7 @@ from torch import Tensor
 from onelip.layers.frequency_conv import FrequencyConv2d
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS
-from onelip.layers.spatial import MatrixLinear
-from onelip.layers.transformed import Matrix
+from onelip.layers.spatial import PolarLinear
 from onelip.linalg.fourier import Size
 from onelip.linalg.packed_functions import packed_values
 from onelip.linalg.polar import PolarFactors, training_polar_factor, trains_in_single
@@ -41,16 +40,12 @@ class LOTConv2d(FrequencyConv2d):
         return packed_values(PolarFactors(), kernel, torus)[0] if trains_in_single(kernel, self.training) else None
 
 
-class LOTLinear(MatrixLinear):
+class LOTLinear(PolarLinear):
     """Linear layer with the polar factor of its matrix."""
 
     keeps_directions = True
     initialisations = PUBLISHED_INITIALISATIONS
     evaluates_in_float64 = False
-
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
-        """Polar factor."""
-        return Matrix(training_polar_factor(tensors["weight"], self.training))
 
 
 METHOD = MethodInfo(

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from onelip.layers.info import Complexity, MethodInfo
-from onelip.layers.spatial import KernelConv2d, MatrixLinear
-from onelip.layers.transformed import Kernel, Matrix
+from onelip.layers.spatial import KernelConv2d, PolarLinear
+from onelip.layers.transformed import Kernel
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
 from onelip.linalg.polar import polar_factor, training_polar_factor, trains_in_single
@@ -44,15 +44,17 @@ class ONIConv2d(KernelConv2d):
         return Kernel(rescaled_isometry(rows.reshape(kernel.shape)), self.padding_mode)
 
 
-class ONILinear(MatrixLinear):
+class ONILinear(PolarLinear):
     """Linear layer with an orthogonal matrix."""
 
     keeps_directions = True
     evaluates_in_float64 = False
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
-        """Orthogonalise."""
-        return Matrix(newton_polar_factor(tensors["weight"], self.training))
+    def orthonormal(self, matrix: Tensor) -> Tensor:
+        """The polar factor, by Newton's iteration where exactness counts."""
+        if trains_in_single(matrix, self.training):
+            return super().orthonormal(matrix)
+        return newton_polar_factor(matrix, self.training)
 
 
 METHOD = MethodInfo(

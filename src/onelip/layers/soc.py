@@ -41,7 +41,7 @@ from onelip.linalg.proven_convolution import (
     convolution_norm_bound,
     same_convolution_of,
 )
-from onelip.linalg.short_exponential import packed_exponentials
+from onelip.linalg.short_exponential import first_rows, packed_exponentials
 from onelip.linalg.training_precision import may_approximate
 
 GRAM_ITERATIONS = 4
@@ -232,11 +232,14 @@ class SOCLinear(MatrixLinear):
         weight = tensors["weight"]
         if self.core_out > self.core_in:
             return Matrix(exponential_rows(weight.mT, self.training).mT)
-        return Matrix(exponential_rows(weight, self.training))
+        return Matrix(exponential_rows(weight, self.training, self.rows_in_use))
 
 
-def exponential_rows(weight: Tensor, training: bool = False) -> Tensor:
-    """The first m rows of exp(A / s) for a weight (..., m, n) with m <= n; s >= ||A||, as ||A|| <= ||S|| + ||B||."""
+def exponential_rows(weight: Tensor, training: bool = False, in_use: int | None = None) -> Tensor:
+    """The first m rows of exp(A / s) for a weight (..., m, n) with m <= n; s >= ||A||, as ||A|| <= ||S|| + ||B||.
+
+    Only those in use, where that is faster.
+    """
     rows = weight.shape[-2]
     skew = (weight[..., :rows] - weight[..., :rows].mT) / 2
     bound = gram_norm_bound(skew, GRAM_ITERATIONS)
@@ -245,6 +248,8 @@ def exponential_rows(weight: Tensor, training: bool = False) -> Tensor:
         degree = training_degree(skew, training)
         if degree is None or not suits_cpu(skew.device):
             return skew_exponential(unit, degree)
+        if in_use is not None:
+            return first_rows(unit, in_use)
         return packed_exponentials(unit[..., None, None], (1, 1), rows, rows).squeeze(-3).mT
     rest = weight[..., rows:]
     bound = bound + gram_norm_bound(rest, GRAM_ITERATIONS)

@@ -6,15 +6,19 @@ restriction of the circular one on a torus larger by k - 1: embedding and croppi
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Mapping
+
+from torch import Tensor, nn
 
 from onelip.layers.frequency_conv import CheapestFormConv2d
 from onelip.layers.fused import frozen_conv, frozen_linear
 from onelip.layers.reshape import ZeroSpatialPad
 from onelip.layers.shapes import LipschitzLinear
 from onelip.layers.strides import taps_of_blocks
-from onelip.layers.transformed import Matrix, Transformed
+from onelip.layers.transformed import FirstRows, Matrix, Transformed
 from onelip.linalg.fourier import Size
+from onelip.linalg.polar import training_polar_factor, trains_in_single
+from onelip.linalg.polar_rows import polar_rows
 
 
 class KernelConv2d(CheapestFormConv2d):
@@ -55,7 +59,35 @@ class KernelConv2d(CheapestFormConv2d):
 class MatrixLinear(LipschitzLinear):
     """A linear layer that `transform_tensors` makes one `Matrix` of."""
 
+    rows_in_use: int | None = None
+    """Inside `first_outputs`: how many rows a transformation may do with, counted from the first."""
+
+    def first_outputs(self, count: int) -> FirstRows:
+        """`transform` for a pass that uses the first outputs and no others, to be handed over to the layer."""
+        self.rows_in_use = count
+        try:
+            transformed = self.transform()
+        finally:
+            self.rows_in_use = None
+        assert isinstance(transformed, Matrix)
+        return FirstRows(transformed.matrix[:count])
+
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A plain linear layer."""
         assert isinstance(transformed, Matrix)
         return frozen_linear(transformed.matrix, self.bias)
+
+
+class PolarLinear(MatrixLinear):
+    """A linear layer with the polar factor of its matrix."""
+
+    def orthonormal(self, matrix: Tensor) -> Tensor:
+        """The polar factor, or the rows of it that are in use, where training finds them faster."""
+        rows = self.rows_in_use
+        if rows is None or matrix.shape[-2] != matrix.shape[-1] or not trains_in_single(matrix, self.training):
+            return training_polar_factor(matrix, self.training)
+        return polar_rows(matrix, rows)
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
+        """Polar factor."""
+        return Matrix(self.orthonormal(tensors["weight"]))

@@ -135,6 +135,19 @@ class Matrix(Transformed):
 
 
 @dataclass(frozen=True)
+class FirstRows(Matrix):
+    """The first outputs of a matrix, in a pass that uses no others: its rows, and the biases that belong to them."""
+
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """One matrix product."""
+        return super().apply(x, None if bias is None else bias[: self.matrix.shape[-2]])
+
+    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
+        """None: the operator of evaluation has one."""
+        raise InvalidInputError("this is the operator of training: the one of evaluation, `deployed`, has a bound")
+
+
+@dataclass(frozen=True)
 class Kernel(Transformed):
     """A convolution that keeps height and width; (out, in, kh, kw) with odd sides."""
 

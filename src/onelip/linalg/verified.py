@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from onelip.errors import UnreliableRoutineError
+from onelip.linalg.block_inverse import block_inverse
 from onelip.linalg.constants import keep_constant
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.norms import real_parts
@@ -50,7 +51,7 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
 
 
 def inverse(matrix: Tensor) -> Tensor:
-    """A^(-1) of square matrices, of any norm."""
+    """A^(-1) of matrices whose Hermitian part is positive definite, of any norm."""
     if not suits_cpu(matrix.device):
         return torch.linalg.inv_ex(matrix).inverse
 
@@ -64,7 +65,9 @@ def inverse(matrix: Tensor) -> Tensor:
         unitary, triangular = torch.linalg.qr(matrix)
         return torch.linalg.solve_triangular(triangular, unitary.mH, upper=True)
 
-    routines = [lambda: torch.linalg.inv(matrix), lambda: _one_by_one(torch.linalg.inv, matrix), by_reflections]
+    # Compilers and torch.func want few operations; what writes into its result is not for them.
+    fast = torch.linalg.inv if is_traced() else block_inverse
+    routines = [lambda: fast(matrix), lambda: _one_by_one(torch.linalg.inv, matrix), by_reflections]
     return _verified("inverse", routines, is_wrong, (matrix,))
 
 

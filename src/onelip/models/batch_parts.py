@@ -27,18 +27,27 @@ def may_be_split(network: nn.Module, x: Tensor, bytes_of_image: int) -> bool:
     """Whether x is more than one part, and nobody could tell that its images are evaluated in parts but by the time."""
     if network.training or torch.is_grad_enabled() or is_traced():
         return False
-    return suits_cpu(x.device) and x.dim() == 4 and len(x) > _images_at_once(bytes_of_image) and not _has_hooks(network)
+    return (
+        suits_cpu(x.device)
+        and x.dim() == 4
+        and len(x) > _images_at_once(bytes_of_image)
+        and not _has_hooks_inside(network)
+    )
 
 
 def _images_at_once(bytes_of_image: int) -> int:
     return max(1, BYTES_AT_ONCE // bytes_of_image)
 
 
-def _has_hooks(network: nn.Module) -> bool:
-    """Hooks of parts are to see the whole batch. The network's own do anyway."""
+def has_hooks(*modules: nn.Module) -> bool:
+    """Whether someone looks at what one of these modules, or any module at all, gets or gives."""
     everywhere = module_internals._global_forward_hooks or module_internals._global_forward_pre_hooks
-    inside = (part for part in network.modules() if part is not network)
-    return bool(everywhere) or any(part._forward_hooks or part._forward_pre_hooks for part in inside)
+    return bool(everywhere) or any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+
+
+def _has_hooks_inside(network: nn.Module) -> bool:
+    """Hooks of parts are to see the whole batch. The network's own do anyway."""
+    return has_hooks(*(part for part in network.modules() if part is not network))
 
 
 def apply_in_parts(stage: Stage, x: Tensor, bytes_of_image: int) -> Tensor:

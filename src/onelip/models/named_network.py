@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -12,8 +14,11 @@ from torch import Tensor, nn
 from onelip.errors import InvalidInputError
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.combine import UnitRowsLinear
+from onelip.layers.reshape import FirstChannels
+from onelip.layers.spatial import MatrixLinear
 from onelip.layers.stacking import stacked_transforms
 from onelip.linalg.fourier import Size
+from onelip.models.batch_parts import has_hooks
 
 
 class NamedNetwork(nn.Sequential):
@@ -49,8 +54,22 @@ class NamedNetwork(nn.Sequential):
         if not self.training or torch.compiler.is_compiling():
             return super().forward(input)
         layers = [(self.get_submodule(name), size) for name, size in self.sizes.items()]
-        with stacked_transforms((layer, size) for layer, size in layers if isinstance(layer, LipschitzLayer)):
+        stacked = stacked_transforms((layer, size) for layer, size in layers if isinstance(layer, LipschitzLayer))
+        with stacked, self._used_scores_alone():
             return super().forward(input)
+
+    @contextmanager
+    def _used_scores_alone(self) -> Iterator[None]:
+        """Transform a last layer for the outputs that are scores, unless a hook looks at all of them."""
+        *_, head, scores = (None, *self.children())
+        if not (isinstance(head, MatrixLinear) and isinstance(scores, FirstChannels)) or has_hooks(head, scores):
+            yield
+            return
+        head.hand_over(None, partial(head.first_outputs, scores.channels))
+        try:
+            yield
+        finally:
+            head.take_back()
 
     def pair_constants(self) -> Tensor | None:
         """Constants of the differences of two scores (classes, classes), in training: not proven. None means 2^(1/2).
