@@ -38,3 +38,10 @@ def test_a_certificate_that_is_too_large_is_found(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(doctor.onelip, "certify", careless)
     assert doctor.certificate_finding("bcop").state == "FAILED"
+
+
+def test_attacks_without_strength_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_BEYOND", 1)  # at the radius itself nothing may change: such attacks prove nothing
+    finding = doctor.certificate_finding("bcop")
+    assert finding.state == "FAILED"
+    assert "0 within 1 times" in finding.text

@@ -28,6 +28,7 @@ USAGE_ERRORS = {
     "no device at all": (["train", "--method", "aol", "--budget", "1m", "--device", "cup"], ["'cup'", "cpu"]),
     "unknown option": (["methods", "--nope"], ["--nope", "onelip methods --help"]),
     "close to an option": (["methods", "--jso"], ["--jso", "--json", "onelip methods --help"]),
+    "help on what there is not": (["published", "memory", "--help"], ["'memory'", "results", "published --help"]),
     "superfluous word": (["methods", "extra"], ["extra", "onelip methods --help"]),
     "no sub-command's option": (["--json"], ["--json", "methods"]),
 }

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from onelip.bench.cli import run
+from onelip.bench.cli.outcome_tables import print_outcomes
 from onelip.bench.measurement import measurements
+from onelip.bench.measurement.measurements import Measurement, Outcome, Quantity
 from onelip.bench.measurement.memory import MemoryUse
 from onelip.bench.measurement.memory_limits import GIB
+from onelip.bench.runs import NetworkSpec
 
 USE = MemoryUse(1, 3, 2)
 SMALL = ["--width", "4", "--batch-size", "2"]
@@ -40,6 +43,24 @@ def test_every_quantity_is_printed_within_80_columns(
         assert "ConvNet w4, cifar10" in output
         assert ("reference " in output.split("method")[1].split("aol")[0]) == (quantity in ("memory", "macs"))
     assert {record["config"]["quantity"] for record in _records(tmp_path)} == {*commands}
+
+
+def test_slow_layers_with_long_names_are_not_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ratio = {"median": 12.341, "low": 10.123, "high": 13.456}
+    phase = {"ratio": ratio, "seconds": {"median": 12.3456}, "reference_seconds": {"median": 1.0}}
+    timed = {"fits": True, "training": phase, "inference": phase, "seconds_per_epoch": 1234.5}
+    certified = {"fits": True, "certificates": phase, "bounds_seconds": 123.45, "lipschitz": 1.000001}
+    cases: dict[Quantity, dict[str, Any]] = {"time": timed, "certify": certified}
+    for quantity, metrics in cases.items():
+        network = NetworkSpec(method="orthogonium:cayley", size="XS", dataset="tiny-imagenet")
+        outcome = Outcome(Measurement(quantity, network), metrics, None, True, tmp_path)
+        print_outcomes([outcome], tmp_path, budget=None)
+        output = capsys.readouterr().out
+        assert all(text in output for text in ("orthogonium:cayley", "12346", "12.3", "10.1-13.5"))
+        assert "…" not in output, "cut off"
 
 
 def test_json_has_the_identity_and_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,17 +97,18 @@ def _parse(arguments: list[str]) -> Runnable:
     if name not in commands:
         instead = did_you_mean(name, commands) or f", use one of {', '.join(commands)}"
         raise InvalidInputError(f"there is no command {name!r}{instead}; see onelip --help")
-    if "--help" in rest or "-h" in rest:
-        print(command_help(name, [word for word in rest if word not in ("--help", "-h")]).render(terminal_width()))
+    words = [word for word in rest if word not in ("--help", "-h")]
+    if words != rest and (shown := command_help(name, words)).usage:  # none where the other words are wrong
+        print(shown.render(terminal_width()))
         raise SystemExit(0)
     with captured() as printed:
         try:
-            found, words = _tyro(name, rest), printed()
+            found, warnings = _tyro(name, words), printed()
         except SystemExit:
-            parts = [[rest[0]]] if rest and not rest[0].startswith("-") else []
+            parts = [[words[0]]] if words and not words[0].startswith("-") else []
             flags = [flag for part in (*parts, []) for flag in command_help(name, part).flags]
             raise InvalidInputError(message_of(printed(), name, flags)) from None
-    sys.stderr.write(words)  # warnings of a command line that is good all the same
+    sys.stderr.write(warnings)  # of a command line that is good all the same
     return found
 
 

@@ -77,8 +77,8 @@ class AdviseOptions:
 def _print_overview(candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> None:
     """Which layer should I use? One table of decisions, three sentences for each method."""
     console = Terminal()
-    best, *_, evidence = explain(verdicts, Limits())
-    console.print(best.replace(", the most of all that fit your limits", ", the most of all"))
+    *best, evidence = explain(verdicts, Limits())
+    console.print(" ".join(best))
     console.print(f"\nWhat to use on {candidates[0].dataset}, by memory of the card and training time:\n")
     times, rows = decisions(candidates)
     columns = ("card", *times)
@@ -94,7 +94,7 @@ def _print_advice(verdicts: Sequence[Verdict], limits: Limits) -> None:
     for paragraph in explain(verdicts, limits):
         console.print(paragraph)
         console.print()
-    table = plain_table(("model",), ("cert %", "acc %", "time", "memory", "latency"), wrapped=("time",))
+    table = plain_table(("model",), ("cert %", "acc %", "time", "memory", "latency"), wrapped=("time",), padding=0)
     table.add_column("verdict")
     for index, verdict in enumerate(verdicts):
         style = "bold" if index == 0 and verdict.group == "fits" else "" if verdict.group == "fits" else "dim"

@@ -40,7 +40,7 @@ class CompareCommand:
 
     onelip compare --preset cpu      CIFAR-10 on a CPU, about a night
 
-    onelip compare --preset minutes  CIFAR-10, all methods, the paper's budgets divided by 60
+    onelip compare --preset minutes  CIFAR-10, the paper's budgets divided by 60
 
     onelip compare --preset paper    the paper's protocol, on all GPUs found here
 

@@ -148,7 +148,7 @@ def _usage_lines(usage: str, width: int) -> list[str]:
 
 def _paragraph_lines(paragraph: str, width: int) -> list[str]:
     """Words, or a command line that stays one where it is broken."""
-    if paragraph.startswith("onelip ") and "   " in paragraph:  # a command and what it does, in two columns
+    if paragraph.startswith("onelip ") and "  " in paragraph:  # a command and what it does, in two columns
         return [paragraph]
     command = paragraph.startswith(("Example: ", "onelip "))
     indent = "    " if command else ""

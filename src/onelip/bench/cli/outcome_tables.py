@@ -44,7 +44,7 @@ def print_outcomes(outcomes: Sequence[Outcome], runs_dir: Path, budget: str | No
         model = group[-1].measurement.network.model  # the first may be the reference, a ConvNet
         architecture = f"ConvNet {size}" if model == "convnet" else f"{model} {size}".removesuffix(" -")
         title = f"{architecture}, {dataset}, batch {group[0].measurement.batch_size}"
-        console.print(plain_table(("method",), (*_COLUMNS[quantity], *epochs), rows, title=title))
+        console.print(plain_table(("method",), (*_COLUMNS[quantity], *epochs), rows, title=title, padding=0))
     console.print(_NOTES[quantity])
     old = sum(not outcome.is_new for outcome in outcomes)
     console.print(f"{len(outcomes)} records, {old} from an earlier run, in {runs_dir}")
@@ -85,13 +85,14 @@ def _cells(outcome: Outcome, reference: Metrics | None, budget: str | None) -> l
 
 
 def _milliseconds(seconds: Metrics) -> str:
-    return f"{seconds['median'] * 1000:.1f}"
+    return f"{seconds['median'] * 1000:.{1 if seconds['median'] < 1 else 0}f}"
 
 
 def _interval(ratio: Metrics) -> tuple[str, str]:
     """Median and confidence interval, which fewer than six rounds do not have."""
-    interval = f"{ratio['low']:.2f}-{ratio['high']:.2f}" if math.isfinite(ratio["high"]) else "-"
-    return f"{ratio['median']:.2f}", interval
+    decimals = 2 if ratio["median"] < 9 else 1  # nine characters at most, so that 80 columns hold the table
+    interval = f"{ratio['low']:.{decimals}f}-{ratio['high']:.{decimals}f}" if math.isfinite(ratio["high"]) else "-"
+    return f"{ratio['median']:.{decimals}f}", interval
 
 
 def short_number(value: float) -> str:

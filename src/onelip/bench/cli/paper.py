@@ -17,7 +17,7 @@ from onelip.bench.report.paper_page import PAGE, write_paper
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.study_rows import StudyResults
 from onelip.bench.runs import NetworkSpec, dump_json
-from onelip.bench.terminal import Terminal
+from onelip.bench.terminal import Terminal, plain_table
 from onelip.errors import InvalidInputError, did_you_mean
 from onelip.protocol import DATA_SETS
 
@@ -50,8 +50,9 @@ class PaperOptions:
         """Write them and say where they are."""
         console = Terminal(soft_wrap=True)
         if self.list:
-            for item in ITEMS:
-                console.print(f"{item.name:20} {item.place:14} {item.title:42} {item.make}")
+            rows = [(item.name, f"{item.place}: {item.title}", item.make) for item in ITEMS]
+            columns = ("name", "in the paper", "what makes our records")
+            Terminal().print(plain_table(columns, (), rows, wrapped=columns[1:]))
             return 0
         known = {item.name: item for item in ITEMS}
         if unknown := [name for name in self.names if name not in known]:

@@ -30,7 +30,7 @@ class ReportOptions:
     out: Path | None = None
     """Where to write; by default the folder `report` inside the study."""
     theory: bool = True
-    """Put the complexity table in, with counted figures beside the formulas (takes a few seconds)."""
+    """Leave out the table of complexities, whose counts take a few seconds."""
 
     quiet: bool = False
     """Show no progress."""

@@ -8,7 +8,7 @@ from onelip.bench.report.advice import GIB, Candidate, Limits, Verdict, rank
 from onelip.bench.report.candidates import NOT_MEASURED
 from onelip.bench.report.intervals import Share, differ
 from onelip.bench.report.method_style import method_style
-from onelip.bench.report.report_table import NOTHING, memory
+from onelip.bench.report.report_table import NOTHING, listed, memory
 from onelip.bench.report.study_rows import Budget
 from onelip.bench.runs.durations import format_duration
 
@@ -71,17 +71,18 @@ def explain(verdicts: Sequence[Verdict], limits: Limits) -> list[str]:
         evidence += " To measure it on your machine: onelip measure time --runs-dir DIR, then --study DIR here."
     if best.group != "fits":
         return [_nothing_fits(verdicts, limits), evidence]
-    return [_best(best), *_equally_good(verdicts), *_lost(verdicts), evidence]
+    return [_best(best, limits), *_equally_good(verdicts), *_lost(verdicts), evidence]
 
 
-def _best(best: Verdict) -> str:
+def _best(best: Verdict, limits: Limits) -> str:
     _, accuracy, time, needed, _ = figures_of(best)
     costs = [f"training for {time}"]
     costs += [f"{needed} of memory in training"] if needed != NOTHING else []
     costs += _speed(best)
+    most = "the most of all" if limits == Limits() else "the most of all that fit your limits"
     return (
         f"Use {name(best.candidate)} on {best.candidate.dataset}: it certifies {share_of(best)} % of the test images "
-        f"at radius 36/255 (accuracy {accuracy} %), the most of all that fit your limits. Costs: {', '.join(costs)}."
+        f"at radius 36/255 (accuracy {accuracy} %), {most}. Costs: {', '.join(costs)}."
     )
 
 
@@ -139,7 +140,7 @@ def _nothing_fits(verdicts: Sequence[Verdict], limits: Limits) -> str:
         given.append(f"{limits.train_hours:g} h of training")
     if limits.latency_ratio is not None:
         given.append(f"{limits.latency_ratio:g}x latency")
-    text = f"Nothing is known to fit {' and '.join(given)} on {verdicts[0].candidate.dataset}."
+    text = f"Nothing is known to fit {listed(given)} on {verdicts[0].candidate.dataset}."
     uncertain = [verdict for verdict in verdicts if verdict.group == "uncertain"]
     excluded = [verdict for verdict in verdicts if verdict.group == "excluded"]
     if uncertain:
@@ -156,8 +157,8 @@ def _nothing_fits(verdicts: Sequence[Verdict], limits: Limits) -> str:
 
 def decisions(candidates: Sequence[Candidate]) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """Training times, and for each card the best model in each of them, with all that cannot be told from it."""
-    budgets = sorted({result.hours for c in candidates for result in c.results if result.hours is not None})
-    columns = budgets if 0 < len(budgets) <= len(HOURS) else HOURS
+    budgets = {r.hours: r.budget for c in candidates for r in c.results if r.hours is not None}
+    columns = sorted(budgets) if 0 < len(budgets) <= len(HOURS) else HOURS
     rows: list[tuple[list[int], list[str]]] = []
     for card in CARDS:
         cells = [_best_within(candidates, Limits(card * GIB, hours)) for hours in columns]
@@ -165,9 +166,8 @@ def decisions(candidates: Sequence[Candidate]) -> tuple[list[str], list[tuple[st
             rows[-1][0].append(card)
         else:
             rows.append(([card], cells))
-    return [Budget(format_duration(round(3600 * hours, 3)), None).words for hours in columns], [
-        (_cards(cards), cells) for cards, cells in rows
-    ]
+    names = [budgets.get(hours) or format_duration(round(3600 * hours, 3)) for hours in columns]
+    return [Budget(name, None).words for name in names], [(_cards(cards), cells) for cards, cells in rows]
 
 
 def _best_within(candidates: Sequence[Candidate], limits: Limits) -> str:
@@ -203,7 +203,8 @@ def portraits(candidates: Iterable[Candidate]) -> list[tuple[str, str]]:
         if not differ(share_of(best), leader):
             third = "Take it if certified accuracy is what counts: nothing certifies distinguishably more."
         elif better is not None:
-            third = f"{name(better.candidate)} certifies more, {share_of(better)} %, with no more memory or time."
+            more = f"{name(better.candidate)} certifies more, {share_of(better)} %"
+            third = f"{more}, with no more memory or training time."
         else:
             third = "Take it if memory is short: with as much or less, nothing certifies distinguishably more."
         found.append((method_style(method).label, " ".join((first, second, third))))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from onelip.bench.report.intervals import Timing, differ
 from onelip.bench.report.method_style import method_style
+from onelip.bench.report.report_table import listed
 from onelip.bench.report.study_rows import WITHOUT_GUARANTEE, MeasuredTime, StudyResults
 from onelip.bench.report.trained_models import (
     TrainedModel,
@@ -58,8 +59,8 @@ def _best(dataset: str, models: list[TrainedModel]) -> str:
             f"{second.label} with {share} %."
         )
     named = [(top, best), *equal][:4]
-    names = _listed([model.label for _, model in named], len(equal) + 1 - len(named))
-    shares = _listed([str(share) for share, _ in named], 0)
+    names = listed([model.label for _, model in named], len(equal) + 1 - len(named))
+    shares = listed([str(share) for share, _ in named])
     return f"{where}, {names} are not distinguishable at the top: {shares} % certified at radius 36/255."
 
 
@@ -79,11 +80,6 @@ def _other_networks(models: Sequence[TrainedModel], compared: Sequence[TrainedMo
     return sentences
 
 
-def _listed(names: list[str], others: int) -> str:
-    shown = [*names, f"{others} more"] if others > 0 else names
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
-
-
 def _fastest(rows: list[MeasuredTime]) -> list[str]:
     phases: list[tuple[str, Callable[[MeasuredTime], Timing]]] = [
         ("training", lambda row: row.training.ratio),
@@ -97,7 +93,7 @@ def _fastest(rows: list[MeasuredTime]) -> list[str]:
         if len(known) < len(rows):
             others = ", as far as can be told: some were timed in too few rounds for an interval"
         elif equal:
-            names = _listed([network_label(row.network) for row in equal[:3]], len(equal) - 3)
+            names = listed([network_label(row.network) for row in equal[:3]], len(equal) - 3)
             others = f", not distinguishable from {names}"
         else:
             others = ""

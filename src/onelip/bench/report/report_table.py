@@ -147,6 +147,12 @@ def memory_unit(values: Iterable[float]) -> tuple[int, str]:
     return (2**30, "GiB") if most >= 2**30 else (2**20, "MiB") if most >= 2**20 else (2**10, "KiB")
 
 
+def listed(names: Sequence[str], others: int = 0) -> str:
+    """`a, b and c`, or `a, b and 3 more`."""
+    shown = [*names, f"{others} more"] if others > 0 else names
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
 def memory(value: float) -> str:
     """Bytes in the unit that fits: 17.5 MiB, 2.31 GiB."""
     unit, name = memory_unit([value])

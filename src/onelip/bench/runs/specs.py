@@ -181,7 +181,7 @@ class RunSpec:
     budget: str | None = None
     """Training time, such as 2h, 5m, 90s. Evaluation does not count. Give this or --epochs."""
     clock: Clock = "time"
-    """What --budget counts: time on the clock, or processor time of this process, which other programs leave alone."""
+    """What --budget counts: time on the clock, or the processor time of this process alone."""
     epochs: int | None = None
     """Passes over the training set, instead of --budget."""
     recipe: Literal["auto", RecipeName] = "auto"

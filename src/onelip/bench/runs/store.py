@@ -107,8 +107,10 @@ def start_run(runs_dir: Path, kind: str, config: Any, *, job: str | None = None,
         if run.record.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED, RunStatus.FAILED):
             session = {name: getattr(fresh, name) for name in ("command", "versions", "commit", "machine")}
             if device is not None and (folder / CHECKPOINT_FILE).exists():
-                earlier = str(run.record.machine.get("device") or device).split(" and ")
-                session["machine"] = fresh.machine | {"device": " and ".join(dict.fromkeys([*earlier, str(device)]))}
+                machine = run.record.machine
+                earlier = machine.get("devices") or [machine.get("device") or device]
+                devices = list(dict.fromkeys([*map(str, earlier), device]))
+                session["machine"] = fresh.machine | {"device": " and ".join(devices), "devices": devices}
             run.update(status=RunStatus.RUNNING, reason=None, job=job or run.record.job, **session)
         elif job not in (None, run.record.job):
             run.update(job=job)
