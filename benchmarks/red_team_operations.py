@@ -199,6 +199,7 @@ def modules() -> list[nn.Module]:
         Shaped(layers.ScaledAvgPool2d(2)),
         Shaped(layers.ScaledMaxPool2d(2, 1)),
         Shaped(layers.L2NormPool2d(2)),
+        Shaped(layers.AdaptiveL2NormPool2d(2)),
         nn.Sequential(layers.ZeroChannelPad(6), layers.FirstChannels(4)),
         Shaped(layers.ZeroSpatialPad(3)),
         Normalise([0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]),

@@ -273,3 +273,5 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
 def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot be read"):
         load_model(tmp_path / "nothing.safetensors")
+    with pytest.raises(InvalidInputError, match="path of a file, got a NoneType"):
+        load_model(None)  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -107,6 +107,11 @@ def test_a_single_layer_is_fused_itself() -> None:
     assert type(fuse(layer)) is nn.Conv2d
 
 
+def test_what_is_no_model_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="got a str"):
+        fuse("model")  # pyright: ignore[reportArgumentType]
+
+
 def test_size_independent_models_need_no_shape() -> None:
     model = nn.Sequential(AOLConv2d(4, 4, 3), MaxMin(), nn.Flatten(), AOLLinear(36, 5))
     x = torch.randn(2, 4, 3, 3)

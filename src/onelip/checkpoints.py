@@ -123,8 +123,10 @@ def load_model(
     """
     if isinstance(path, str) and path in pretrained.names():
         content, sha256 = pretrained.weights(path), sha256 or pretrained.card(path)["sha256"]
-    else:
+    elif isinstance(path, str | os.PathLike):
         content = _read(Path(path))
+    else:
+        raise InvalidInputError(f"load_model takes the path of a file, got a {type(path).__name__}")
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise InvalidInputError(f"{path}: damaged or replaced, its SHA-256 is not the recorded one")
     try:

@@ -34,6 +34,8 @@ def fuse(
     """
     if activations not in ("keep", "relu"):
         raise InvalidInputError(f"activations={activations!r} is not known, use keep or relu")
+    if not isinstance(model, nn.Module):
+        raise InvalidInputError(f"fuse takes a torch.nn.Module, got a {type(model).__name__}")
     fused = copy.deepcopy(model).eval()
     shape = getattr(model, "input_shape", None) if input_shape is None else input_shape
     sizes = {} if shape is None else _sizes_seen(fused, tuple(shape))

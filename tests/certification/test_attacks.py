@@ -70,7 +70,8 @@ def test_an_attack_inside_a_wrong_certificate_is_an_error(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "options", [{"attacks": ("autoattack",)}, {"attacks": ()}, {"eps": (0.0,)}, {"eps": ()}, {"loader": []}]
+    "options",
+    [{"attacks": ("autoattack",)}, {"attacks": ()}, {"eps": (0.0,)}, {"eps": ()}, {"loader": []}, {"loader": 1}],
 )
 def test_bad_arguments(options: dict[str, Any]) -> None:
     model, batches = model_and_batches()

@@ -193,6 +193,12 @@ def test_batches_do_not_matter() -> None:
         ({"x": torch.zeros(2, 12, dtype=torch.long)}, "type"),
         ({"x": torch.zeros(2, 12, dtype=torch.float64), "arithmetic": "float32"}, "type"),
         ({"labels": torch.zeros(3)}, "labels"),
+        ({"labels": torch.tensor([0, 4])}, "from 0 to 3, got 4"),
+        ({"labels": torch.tensor([0, -1])}, "from 0 to 3, got -1"),
+        ({"labels": torch.tensor([0, 255], dtype=torch.uint8)}, "from 0 to 3, got 255"),
+        ({"labels": torch.zeros(3, dtype=torch.complex64)}, "class numbers"),
+        ({"labels": [0, 1, 2]}, "got a list: use torch.as_tensor"),
+        ({"input_scale": "255"}, "input_scale='255'"),
         ({"arithmetic": "bfloat16"}, "float64 or float32"),
         ({"input_scale": 0.0}, "input_scale"),
         ({"x": torch.zeros(0, 12)}, "shape"),
@@ -367,6 +373,27 @@ def test_certified_accuracy_of_nothing() -> None:
         certified_accuracy(orthogonal_model(), [])
     with pytest.raises(InvalidInputError, match="eps"):
         certified_accuracy(orthogonal_model(), loader(), eps=(-1.0,))
+
+
+def test_what_is_no_loader_is_told_in_one_line() -> None:
+    (x, labels), model = loader(1)[0], orthogonal_model()
+    bad: list[tuple[Any, str]] = [
+        ((x, labels), r"batches \(x, labels\).*got a tensor"),
+        ([x], r"batches \(x, labels\).*got a tensor"),
+        ([{"x": x, "labels": labels}], "got a dict"),
+        (torch.utils.data.TensorDataset(x, labels), "got a TensorDataset"),
+        ([(x.numpy(), labels)], "ndarray"),
+        ([(x, labels.numpy())], "as_tensor"),
+        ([(x, labels + 4)], "from 0 to 3"),
+    ]
+    for batches, words in bad:
+        with pytest.raises(InvalidInputError, match=words) as caught:
+            certified_accuracy(model, batches)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(InvalidInputError, match="got a str"):
+        certified_accuracy("model", [(x, labels)])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidInputError, match="radius of at least 0"):
+        certify(model, x, labels).certified("0.1")  # pyright: ignore[reportArgumentType]
 
 
 def test_maxmin_network_by_hand() -> None:

@@ -15,6 +15,7 @@ from onelip.bench.report.read_study import diagnosed_layers
 from onelip.certification import lipschitz_bound
 from onelip.certification.diagnostics import batch_variance, diagnose
 from onelip.checkpoints import save_model
+from onelip.errors import InvalidInputError
 from onelip.layers import list_methods
 from onelip.models import ConvNet
 
@@ -71,6 +72,14 @@ def test_gradient_norms_against_autograd() -> None:
     loss = nn.functional.cross_entropy(model[2](model[1](hidden)), labels)
     expected = torch.autograd.grad(loss, hidden)[0].norm()
     assert found.layers[0].gradient_norm == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_labels_that_are_no_classes_are_refused() -> None:
+    model, x = nn.Linear(5, 3), torch.randn(2, 5)
+    with pytest.raises(InvalidInputError, match="from 0 to 2, got 3"):
+        diagnose(model, x, torch.tensor([0, 3]))
+    with pytest.raises(InvalidInputError, match="maps an input to scores"):
+        diagnose(nn.Conv2d(1, 1, 1), torch.randn(2, 1, 3, 3), torch.tensor([0, 0]))
 
 
 def test_vanishing_gradients_of_a_random_sandwich_are_shown() -> None:

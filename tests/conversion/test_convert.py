@@ -297,6 +297,63 @@ def test_functions_are_converted_as_the_modules_that_they_are() -> None:
     assert not torch.equal(model.train()(x), model(x))
 
 
+class OwnWeights(nn.Module):
+    """Weights that no module of torch's holds, a buffer, and a layer of a class of its own."""
+
+    deviation: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel, self.matrix = nn.Parameter(torch.randn(4, 3, 3, 3)), nn.Parameter(torch.randn(4, 4))
+        self.gain = nn.Parameter(torch.ones(4))
+        self.register_buffer("deviation", torch.full((3, 1, 1), 2.0))
+        self.inherited = Inherited(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.conv2d(x / self.deviation, self.kernel).flatten(2).amax(2)
+        return F.linear(self.inherited(x), self.matrix) @ self.matrix.t() * (0.5 * self.gain)
+
+
+class Inherited(nn.Linear):
+    """Computes what torch's does."""
+
+
+class Overridden(nn.Linear):
+    """Computes something else."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) + F.linear(input, self.weight)
+
+
+def test_functions_with_weights_of_their_own_are_named() -> None:
+    """Their constant is whatever training makes of it, so that they must not pass in silence; buffers are fixed."""
+    changes = {change.before.split("(")[0]: change for change in convert(OwnWeights(), "aol").conversion.changes}
+    assert {name for name, change in changes.items() if change.outcome == "not converted"} == {
+        *("conv2d", "linear", "matmul", "mul")
+    }
+    assert "nn.Conv2d" in changes["conv2d"].note
+    assert "factor" in changes["mul"].note
+    assert changes["Inherited"].after.startswith("AOLLinear")
+
+
+def test_subclasses_count_as_what_they_compute() -> None:
+    changes = convert(nn.Sequential(Overridden(4, 4)), "aol").conversion.changes
+    assert [change.before for change in changes if change.outcome == "not converted"] == ["linear", "linear"]
+    normed = torch.nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
+    model = convert(nn.Sequential(normed), "aol")
+    assert not model.conversion.failures
+    assert type(model.get_submodule("0")).__name__ == "AOLLinear"
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(4, 4), nn.Conv2d(4, 4, 3, padding=1), Inherited(4, 4)])
+def test_a_single_layer_converts(layer: nn.Module) -> None:
+    model = convert(layer, "aol")
+    assert [change.outcome for change in model.conversion.changes] == ["converted"]
+    shape = (4,) if isinstance(layer, nn.Linear) else (4, 6, 6)
+    assert lipschitz_bound(model, shape) <= 1 + 1e-6
+    assert model(torch.randn(2, *shape)).shape == (2, *shape)
+
+
 class Mixer(nn.Module):
     """Patches, then a perceptron over positions and one over channels."""
 

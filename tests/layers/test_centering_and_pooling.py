@@ -11,6 +11,7 @@ from torch import nn
 
 from onelip.errors import InvalidInputError
 from onelip.layers import (
+    AdaptiveL2NormPool2d,
     BatchCentering,
     BatchLipNorm,
     L2NormPool2d,
@@ -45,6 +46,7 @@ LAYERS = {
     "max of overlapping windows": lambda: ScaledMaxPool2d(3, 2, 1),
     "max of windows": lambda: ScaledMaxPool2d(2),
     "norm of windows": lambda: L2NormPool2d(2),
+    "norm of a given number of windows": lambda: AdaptiveL2NormPool2d((3, 1)),
 }
 
 
@@ -105,6 +107,7 @@ def test_the_constant_of_overlapping_maxima_is_reached() -> None:
 def test_norm_pooling_is_the_norm_and_smooth_at_zero() -> None:
     x = torch.randn(1, 1, 2, 2, dtype=torch.float64)
     assert float(L2NormPool2d(2, eps=0.0)(x)) == pytest.approx(float(x.norm()))
+    assert torch.equal(AdaptiveL2NormPool2d(1)(x), L2NormPool2d(2)(x))
     zero = torch.zeros(1, 1, 2, 2, requires_grad=True)
     L2NormPool2d(2)(zero).sum().backward()
     assert zero.grad is not None
@@ -117,6 +120,7 @@ def test_norm_pooling_is_the_norm_and_smooth_at_zero() -> None:
         (lambda: ScaledAvgPool2d(0), "kernel_size"),
         (lambda: ScaledAvgPool2d(4)(torch.zeros(1, 1, 6, 6)), "divide"),
         (lambda: L2NormPool2d(2, eps=-1.0), "eps"),
+        (lambda: AdaptiveL2NormPool2d(4)(torch.zeros(1, 1, 6, 6)), "AdaptiveL2NormPool2d: an image of 6 x 6"),
         (lambda: BatchCentering(0), "num_features"),
         (lambda: BatchCentering(4)(torch.zeros(2, 3)), "4"),
         (lambda: LayerCentering(()), "dims"),

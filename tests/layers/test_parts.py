@@ -15,6 +15,7 @@ from onelip import layers, losses
 from onelip.certification import Certifier
 from onelip.layers import (
     Abs,
+    AdaptiveL2NormPool2d,
     BatchCentering,
     BatchLipNorm,
     ConvexSum,
@@ -50,6 +51,7 @@ class Sum(nn.Module):
 
 PARTS: dict[str, Callable[[], nn.Module]] = {
     "Abs": Abs,
+    "AdaptiveL2NormPool2d": lambda: AdaptiveL2NormPool2d((2, 1)),
     "BatchCentering": lambda: BatchCentering(4),
     "BatchLipNorm": lambda: BatchLipNorm(4),
     "ConvexSum": Sum,
@@ -71,7 +73,7 @@ PARTS: dict[str, Callable[[], nn.Module]] = {
 }
 LOSSES = (
     *("OffsetCrossEntropy", "MultiMargin", "EMMA", "LogitAnnealing", "CertificateRegularised"),
-    *("HKR", "HKRMulticlass", "KR"),
+    *("HKR", "HKRMulticlass", "KR", "SoftHKRMulticlass", "LseHKRMulticlass"),
 )
 
 

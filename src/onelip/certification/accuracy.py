@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onelip.certification.call_arguments import on_device
+from onelip.certification.bounds import program_device
+from onelip.certification.call_arguments import Arguments, labelled, on_device
 from onelip.certification.certificates import ArithmeticName, Certifier
 from onelip.errors import InvalidInputError
 from onelip.protocol import RADII
@@ -57,13 +58,13 @@ def certified_accuracy(
     """
     if isinstance(eps, (str, Real)) or not all(isinstance(value, Real) and 0 <= value < float("inf") for value in eps):
         raise InvalidInputError(f"eps={eps!r} must be a list of radii of at least 0, such as [36 / 255]")
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
     certifier: Certifier | None = None
     correct, radii = [], []
-    for x, labels in _shown(loader, progress):
+    for x, labels in labelled(_shown(loader, progress)):
         if certifier is None:
+            Arguments.of(x)  # refuses what is no tensor, which would be taken for a shape
             certifier = Certifier(model, x, input_scale=input_scale, arithmetic=arithmetic)
-        certificate = certifier(on_device(x, device), labels)
+        certificate = certifier(on_device(x, program_device(certifier.model)), labels)
         correct.append(certificate.correct)
         radii.append(torch.where(certificate.correct, certificate.radii, 0.0))
     if certifier is None:

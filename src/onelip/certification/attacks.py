@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onelip.certification.call_arguments import single_tensor
+from onelip.certification.call_arguments import labelled, single_tensor
 from onelip.certification.certificates import Certifier
 from onelip.certification.frozen import evaluation_model
 from onelip.errors import BrokenCertificateError, InvalidInputError
@@ -63,7 +63,7 @@ def attack(
         )
     correct, certified, survived = [], [], []
     certifier: Certifier | None = None
-    for batch, labels in loader:
+    for batch, labels in labelled(loader):
         x = single_tensor(batch, "attack")
         if x.min() < bounds[0] or x.max() > bounds[1]:
             low, high = float(x.min()), float(x.max())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from onelip.certification.call_arguments import Arguments
 from onelip.certification.fingerprint import Fingerprint
-from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
+from onelip.certification.frozen import check_model, check_surroundings, evaluation_model, frozen_copy
 from onelip.certification.graph import Graph, Shape
 from onelip.certification.leaves import Proofs
 from onelip.certification.precision import check_switches, ieee_arithmetic
@@ -221,6 +221,7 @@ def program_device(model: nn.Module) -> torch.device:
 
 def checked_shape(model: nn.Module, input_shape: Sequence[int] | None) -> Shape:
     """The shape that was passed, or the one that the model declares."""
+    check_model(model)
     shapes = zero_arguments(model, input_shape).shapes
     if len(shapes) != 1:
         raise InvalidInputError(

@@ -8,7 +8,8 @@ booleans are held fixed.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,8 +68,9 @@ class Arguments:
             shapes = []
             form = _mapped(given, lambda part: _slot_of_shape(part, shapes), is_leaf=_is_shape)
         if not shapes or any(length < 1 for shape in shapes for length in shape):
+            words = " ".join(reprlib.repr(given).split())
             raise InvalidInputError(
-                f"input_shape={given!r} must be positive numbers without the batch, such as (3, 32, 32), or a tuple "
+                f"input_shape={words} must be positive numbers without the batch, such as (3, 32, 32), or a tuple "
                 "or dictionary of such shapes, one for each argument of the model"
             )
         zeros = (torch.zeros((batch, *shape), dtype=torch.float64, device=device) for shape in shapes)
@@ -162,6 +164,17 @@ class Arguments:
 def on_device(x: Any, device: torch.device) -> Any:
     """The same arguments with all tensors on a device."""
     return _mapped(x, lambda part: part.to(device) if isinstance(part, Tensor) else part)
+
+
+def labelled(loader: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """The batches (x, labels) of a loader."""
+    allowed = "the loader must give batches (x, labels), as a DataLoader or [(x, labels)] does"
+    if not isinstance(loader, Iterable):
+        raise InvalidInputError(f"{allowed}, got {_described(loader)}")
+    for batch in loader:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise InvalidInputError(f"{allowed}, got {_described(batch)} as a batch")
+        yield batch[0], batch[1]
 
 
 def single_tensor(x: Any, what: str) -> Tensor:

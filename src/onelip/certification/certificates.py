@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -38,6 +39,7 @@ from onelip.certification.program import check_program
 from onelip.certification.rounding import ForwardError, error_at_sample, error_in_ball
 from onelip.errors import BrokenCertificateError, InvalidInputError
 from onelip.linalg.layer_bound import FLOAT32, FLOAT64
+from onelip.losses.checks import check_labels
 
 ArithmeticName = Literal["float64", "float32"]
 _ARITHMETICS = {"float64": FLOAT64, "float32": FLOAT32}
@@ -72,8 +74,8 @@ class Certificate:
 
     def certified(self, eps: float) -> Tensor:
         """Whether each sample is predicted correctly at every point within eps of it."""
-        if not eps >= 0:
-            raise InvalidInputError(f"eps={eps} must be a radius of at least 0")
+        if not (isinstance(eps, Real) and eps >= 0):
+            raise InvalidInputError(f"eps={eps!r} must be a radius of at least 0")
         return self.correct & (self.radii >= eps) if eps > 0 else self.correct
 
 
@@ -130,8 +132,8 @@ class Certifier:
     ) -> None:
         if arithmetic not in _ARITHMETICS:
             raise InvalidInputError(f"arithmetic={arithmetic!r} is not known, use float64 or float32")
-        if not _SMALLEST_SCALE <= input_scale <= _LARGEST_SCALE:
-            raise InvalidInputError(f"input_scale={input_scale} must be a positive number such as 1 or 255")
+        if not (isinstance(input_scale, Real) and _SMALLEST_SCALE <= input_scale <= _LARGEST_SCALE):
+            raise InvalidInputError(f"input_scale={input_scale!r} must be a positive number such as 1 or 255")
         check_surroundings()
         self.input_scale = float(input_scale)
         self.arithmetic: ArithmeticName = arithmetic
@@ -234,12 +236,8 @@ class Certifier:
         other = {tensor.dtype for tensor in arguments.tensors} - {torch.float32}
         if self.arithmetic == "float32" and other:
             raise InvalidInputError(f"x has the type {other.pop()}, expected float32, what the model takes")
-        if labels is not None and not isinstance(labels, Tensor):
-            raise InvalidInputError(f"labels must be a tensor (batch,), got a {type(labels).__name__}")
-        if labels is not None and labels.is_floating_point():
-            raise InvalidInputError(f"labels must be class numbers of type torch.int64, got {labels.dtype}")
-        if labels is not None and tuple(labels.shape) != (batch,):
-            raise InvalidInputError(f"labels have the shape {tuple(labels.shape)}, expected {(batch,)}")
+        if labels is not None:
+            check_labels(labels, batch, self.graph.output.shape[0])
 
     def _check_float32(self) -> None:
         tensors = [*self.model.parameters(), *self.model.buffers()]

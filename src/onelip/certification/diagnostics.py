@@ -24,8 +24,9 @@ from onelip.certification.graph import Node, Place, Scores, Shape
 from onelip.certification.leaves import Leaf, Proofs
 from onelip.certification.precision import ieee_arithmetic
 from onelip.certification.tracing import Tracer
-from onelip.errors import UnknownLipschitzConstant
+from onelip.errors import InvalidInputError, UnknownLipschitzConstant
 from onelip.linalg.layer_bound import LayerBound
+from onelip.losses.checks import check_labels
 
 TOLERANCE = 1e-4
 """Excess over 1 that float32 weights may have."""
@@ -96,6 +97,10 @@ def diagnose(model: nn.Module, x: Tensor, labels: Tensor | None = None, *, itera
         tracer = Tracer(frozen_copy(program), _ProofsWhereKnown(), program_dtype(program), keep=True)
         graph, _ = tracer.run(Arguments.of(x.detach().double().requires_grad_(labels is not None)))
         nodes = [node for node in graph.used() if node.inputs]
+        if labels is not None:
+            if len(graph.output.shape) != 1:
+                raise InvalidInputError("labels need a model that maps an input to scores: diagnose without them")
+            check_labels(labels, len(x), graph.output.shape[0])
         gradients = [None] * len(nodes) if labels is None else _gradient_norms(nodes, labels)
         rows = tuple(
             LayerDiagnostics(
@@ -127,7 +132,7 @@ def batch_variance(activations: Tensor) -> float:
 def _gradient_norms(nodes: list[Node], labels: Tensor) -> list[float]:
     with torch.enable_grad():
         outputs = [_value(node) for node in nodes]
-        loss = F.cross_entropy(outputs[-1], labels)
+        loss = F.cross_entropy(outputs[-1], labels.long())
         gradients = torch.autograd.grad(loss, outputs)
     return [float(torch.linalg.vector_norm(gradient)) for gradient in gradients]
 

@@ -39,11 +39,12 @@ def evaluation_model(model: nn.Module) -> nn.Module:
     Certificates speak of what a model computes in evaluation mode, and never change the mode of the caller's model.
     """
     model = unwrapped(model)
-    _check_model(model)
+    check_model(model)
     return _copied(model).eval() if any(module.training for module in model.modules()) else model
 
 
-def _check_model(model: Any) -> None:
+def check_model(model: Any) -> None:
+    """A module whose weights are there."""
     if not isinstance(model, nn.Module):
         raise InvalidInputError(
             f"the model must be a torch.nn.Module, got a {type(model).__name__}: call it in the forward of one"

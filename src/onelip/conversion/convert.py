@@ -21,11 +21,13 @@ from onelip.conversion.function_rules import (
     KEPT,
     NEED_TWO,
     REFUSED,
+    WEIGHTED,
     ScaledConcat,
     activations_of,
     module_of,
+    trained_of,
 )
-from onelip.conversion.module_rules import ACTIVATIONS, Options, replacement
+from onelip.conversion.module_rules import ACTIVATIONS, Options, kind_of, replacement
 from onelip.errors import InvalidInputError
 from onelip.layers import BatchCentering, ConvexSum, LayerCentering, LipschitzConv2d, LipschitzLinear, get_method
 
@@ -40,7 +42,7 @@ class _Tracer(fx.Tracer):
     """Everything that is not the user's own stays whole."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return _is_ours(m) or super().is_leaf_module(m, module_qualified_name)
+        return _is_ours(m) or kind_of(m) is not None or super().is_leaf_module(m, module_qualified_name)
 
 
 def convert(
@@ -74,8 +76,11 @@ def convert(
         raise InvalidInputError(f"activation={activation!r} is not known, use one of {', '.join(ACTIVATIONS)}, keep")
     options = Options(get_method(method).key, activation, keep_weights)
     copied = copy.deepcopy(model)
+    tracer = _Tracer()
+    if tracer.is_leaf_module(copied, ""):
+        copied = nn.Sequential(copied)  # a single layer, to be replaced as a whole
     try:
-        graph = _Tracer().trace(copied)
+        graph = tracer.trace(copied)
     except (TraceError, TypeError, NotImplementedError) as error:
         raise InvalidInputError(
             f"{type(model).__name__} cannot be converted: its forward depends on values; write it without `if` "
@@ -97,7 +102,7 @@ class _Editor:
         self.model, self.options, self.folded = model, options, folded
         self.changes: list[Change] = []
         self.seen: set[nn.Module] = set()
-        self.activations = activations_of(model.graph)
+        self.activations, self.trained = activations_of(model.graph), trained_of(model)
 
     def edit(self) -> list[Change]:
         """Edit the graph and its modules in place; returns the changes."""
@@ -154,6 +159,8 @@ class _Editor:
             self._concatenation(node, name)
         elif node.target in REFUSED and (len(tensors) > 1 or node.target not in NEED_TWO):
             self.changes.append(Change(node.name, "not converted", name, name, REFUSED[node.target]))
+        elif node.target in WEIGHTED and tensors and any(source in self.trained for source in node.all_input_nodes):
+            self.changes.append(Change(node.name, "not converted", name, name, WEIGHTED[node.target]))
         elif node.target in KEPT and tensors:
             self.changes.append(Change(node.name, "kept", name, name, KEPT[node.target]))
 

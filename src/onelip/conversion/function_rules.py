@@ -43,6 +43,19 @@ REFUSED: dict[Any, str] = {
 }
 """Operations without a counterpart, and what to do; products and quotients only of two activations."""
 
+_WEIGHTS = "its weights are trained and not constrained; use nn.Linear, nn.Conv2d and the like, which are converted"
+_FACTOR = "a trained factor is not constrained; leave it out, or multiply by a number"
+WEIGHTED: dict[Any, str] = {
+    **dict.fromkeys((F.linear, F.conv1d, F.conv2d, F.conv3d), _WEIGHTS),
+    **dict.fromkeys((F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d), _WEIGHTS),
+    **{
+        target: _WEIGHTS if note == _MIXING else _FACTOR
+        for target, note in REFUSED.items()
+        if note in (_MIXING, _PRODUCT)
+    },
+}
+"""Operations of an activation and a parameter, which training makes as large as it likes, and what to do."""
+
 NEED_TWO = {target for target, note in REFUSED.items() if note in (_PRODUCT, _QUOTIENT, _MIXING)} - {
     F.scaled_dot_product_attention
 }
@@ -96,6 +109,18 @@ def activations_of(graph: fx.Graph) -> set[fx.Node]:
             found.add(node)
         if node.op == "call_method" and node.args and node.args[0] not in found:
             found.discard(node)  # a parameter in the shape of the input: self.token.expand(x.shape[0], -1)
+    return found
+
+
+def trained_of(model: fx.GraphModule) -> set[fx.Node]:
+    """The nodes whose numbers are parameters or made of them."""
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    found: set[fx.Node] = set()
+    for node in model.graph.nodes:
+        sources = node.all_input_nodes
+        is_parameter = node.op == "get_attr" and str(node.target) in parameters
+        if is_parameter or (sources and node.op != "output" and all(source in found for source in sources)):
+            found.add(node)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Torch's modules and what takes their place; the type has to match exactly, a subclass may compute something else.
+"""Torch's modules and what takes their place, that of subclasses too unless they compute something else.
 
 A rule returns the new module and a note, returns None where the module may stay as it is, and raises
 `InvalidInputError` where there is no counterpart.
@@ -60,10 +60,19 @@ class Options:
 
 def replacement(module: nn.Module, options: Options) -> Replacement | None:
     """What takes the place of a module, and a note; None where it may stay."""
-    rule = RULES.get(type(module))
-    if rule is None:
+    kind = kind_of(module)
+    if kind is None:
         raise InvalidInputError(_HINTS.get(type(module), "no rule for this module; it is left as it is"))
-    return rule(module, options)
+    return RULES[kind](module, options)
+
+
+def kind_of(module: nn.Module) -> type[nn.Module] | None:
+    """The class that there is a rule for: the module's, or one that it inherits all of its computation from."""
+    own = type(module)
+    kind = next((each for each in own.__mro__ if each in RULES), None)
+    methods = ("forward", "_conv_forward", "__call__")
+    same = all(getattr(own, name, None) is getattr(kind, name, None) for name in methods)
+    return kind if same else None
 
 
 def _factory(module: nn.Module) -> dict[str, Any]:

@@ -29,11 +29,18 @@ from onelip.layers.peer_names import (
     LipResidual,
     LPReLU,
     OrthoLinear,
+    ScaledAdaptativeL2NormPool2d,
     ScaledL2NormPool2d,
     UnitNormLinear,
 )
 from onelip.layers.piecewise import FullSort, LipschitzPReLU, NActivation
-from onelip.layers.pooling import L2NormPool2d, ScaledAdaptiveAvgPool2d, ScaledAvgPool2d, ScaledMaxPool2d
+from onelip.layers.pooling import (
+    AdaptiveL2NormPool2d,
+    L2NormPool2d,
+    ScaledAdaptiveAvgPool2d,
+    ScaledAvgPool2d,
+    ScaledMaxPool2d,
+)
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
 from onelip.layers.variants import LipschitzConv1d, LipschitzConvTranspose2d, of_signals, transposed
@@ -189,6 +196,7 @@ __all__ = [
     "AOLConvTranspose2d",
     "AOLLinear",
     "Abs",
+    "AdaptiveL2NormPool2d",
     "AdaptiveOrthoConv2d",
     "AdaptiveOrthoConvTranspose2d",
     "BCOPConv1d",
@@ -275,6 +283,7 @@ __all__ = [
     "SandwichConv2d",
     "SandwichConvTranspose2d",
     "SandwichLinear",
+    "ScaledAdaptativeL2NormPool2d",
     "ScaledAdaptiveAvgPool2d",
     "ScaledAvgPool2d",
     "ScaledL2NormPool2d",

@@ -13,7 +13,7 @@ from onelip.layers.bcop import BCOPConv2d, BCOPLinear
 from onelip.layers.centering import BatchCentering, LayerCentering
 from onelip.layers.combine import LipschitzResidual, UnitRowsLinear
 from onelip.layers.piecewise import LipschitzPReLU
-from onelip.layers.pooling import L2NormPool2d
+from onelip.layers.pooling import AdaptiveL2NormPool2d, L2NormPool2d
 from onelip.layers.variants import transposed
 
 GroupSort2 = MaxMin
@@ -21,6 +21,7 @@ HouseHolder = Householder
 LPReLU = LipschitzPReLU
 LipResidual = LipschitzResidual
 ScaledL2NormPool2d = L2NormPool2d
+ScaledAdaptativeL2NormPool2d = AdaptiveL2NormPool2d  # spelt as there
 InvertibleDownSampling = nn.PixelUnshuffle
 InvertibleUpSampling = nn.PixelShuffle
 AdaptiveOrthoConv2d = BCOPConv2d

@@ -61,16 +61,12 @@ class ScaledAdaptiveAvgPool2d(BoundedModule):
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, channels, *output_size)."""
         check_numbers(self, x)
-        window = self._window_of(x.shape[-2:])
+        window = _window_for(self, x.shape[-2:], self.output_size)
         return F.avg_pool2d(x, window) * math.sqrt(math.prod(window))
-
-    def _window_of(self, size: torch.Size | tuple[int, ...]) -> tuple[int, int]:
-        _check_whole(self, size, self.output_size)
-        return size[0] // self.output_size[0], size[1] // self.output_size[1]
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
         """Orthogonal rows: one window each."""
-        return _scaled_mean_bound(math.prod(self._window_of(input_shape[-2:])), input_shape)
+        return _scaled_mean_bound(math.prod(_window_for(self, input_shape[-2:], self.output_size)), input_shape)
 
     def extra_repr(self) -> str:
         """The argument."""
@@ -129,39 +125,78 @@ class L2NormPool2d(BoundedModule):
     def __init__(self, kernel_size: int | tuple[int, int], eps: float = 1e-6) -> None:
         super().__init__()
         self.kernel_size = _window(self, kernel_size)
-        if not 0 <= eps < math.inf:
-            raise InvalidInputError(f"L2NormPool2d: eps={eps} must be a number of at least 0")
-        self.eps = eps
+        self.eps = _smoothing(self, eps)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, channels, height / k, width / k)."""
         check_numbers(self, x)
         _check_whole(self, x.shape[-2:], self.kernel_size)
-        # The sum as a mean times the number: avg_pool2d is the pooling that every backend has.
-        total = F.avg_pool2d(x.square(), self.kernel_size) * math.prod(self.kernel_size)
-        return (total + self.eps).sqrt()
+        return _norms(x, self.kernel_size, self.eps)
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """All terms are positive: the relative error is that of the sum, halved by the root.
-
-        Squares that underflow are each off by the smallest normal number t, which a root turns into sqrt(n t).
-        """
-        window = math.prod(self.kernel_size)
-        outputs = math.prod(input_shape) // window
-        smooth = relative_bound(1.0, window + 6.0, outputs, offset=math.sqrt(self.eps * outputs) * SAFETY)
-        inner = smooth.rounding
-        assert inner is not None
-
-        def rounding(arithmetic: Arithmetic) -> RoundingError:
-            error = inner(arithmetic)
-            lost = math.sqrt(4 * window * arithmetic.tiny * outputs)
-            return RoundingError(error.slope, error.constant + lost)
-
-        return LayerBound(smooth.lipschitz, smooth.offset, rounding)
+        """One norm per window."""
+        return _norms_bound(self.kernel_size, self.eps, input_shape)
 
     def extra_repr(self) -> str:
         """The arguments."""
         return f"kernel_size={self.kernel_size}, eps={self.eps}"
+
+
+class AdaptiveL2NormPool2d(BoundedModule):
+    """`L2NormPool2d` to a given output size, which has to divide the image; (1, 1) is the norm of each channel.
+
+    Args:
+        output_size: side of the output, or its height and width.
+        eps: added to the sum of squares.
+    """
+
+    def __init__(self, output_size: int | tuple[int, int] = 1, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.output_size = _window(self, output_size, "output_size")
+        self.eps = _smoothing(self, eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, channels, height, width) to (batch, channels, *output_size)."""
+        check_numbers(self, x)
+        return _norms(x, _window_for(self, x.shape[-2:], self.output_size), self.eps)
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """One norm per window."""
+        return _norms_bound(_window_for(self, input_shape[-2:], self.output_size), self.eps, input_shape)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"output_size={self.output_size}, eps={self.eps}"
+
+
+def _norms(x: Tensor, window: tuple[int, int], eps: float) -> Tensor:
+    # The sum as a mean times the number: avg_pool2d is the pooling that every backend has.
+    return (F.avg_pool2d(x.square(), window) * math.prod(window) + eps).sqrt()
+
+
+def _norms_bound(window: tuple[int, int], eps: float, input_shape: tuple[int, ...]) -> LayerBound:
+    """All terms are positive: the relative error is that of the sum, halved by the root.
+
+    Squares that underflow are each off by the smallest normal number t, which a root turns into sqrt(n t).
+    """
+    terms = math.prod(window)
+    outputs = math.prod(input_shape) // terms
+    smooth = relative_bound(1.0, terms + 6.0, outputs, offset=math.sqrt(eps * outputs) * SAFETY)
+    inner = smooth.rounding
+    assert inner is not None
+
+    def rounding(arithmetic: Arithmetic) -> RoundingError:
+        error = inner(arithmetic)
+        lost = math.sqrt(4 * terms * arithmetic.tiny * outputs)
+        return RoundingError(error.slope, error.constant + lost)
+
+    return LayerBound(smooth.lipschitz, smooth.offset, rounding)
+
+
+def _smoothing(module: nn.Module, eps: float) -> float:
+    if not 0 <= eps < math.inf:
+        raise InvalidInputError(f"{type(module).__name__}: eps={eps} must be a number of at least 0")
+    return eps
 
 
 def _scaled_mean_bound(window: int, input_shape: tuple[int, ...]) -> LayerBound:
@@ -176,6 +211,11 @@ def _window(
         kind = "positive" if smallest else "non-negative"
         raise InvalidInputError(f"{type(module).__name__}: {name}={value!r} must be one or two {kind} integers")
     return numbers[0], numbers[1]
+
+
+def _window_for(module: nn.Module, size: torch.Size | tuple[int, ...], outputs: tuple[int, int]) -> tuple[int, int]:
+    _check_whole(module, size, outputs)
+    return size[0] // outputs[0], size[1] // outputs[1]
 
 
 def _check_whole(module: nn.Module, size: torch.Size | tuple[int, ...], parts: tuple[int, int]) -> None:

@@ -3,6 +3,7 @@
     OffsetCrossEntropy, MultiMargin                 a margin between the right class and the others: the paper's
     EMMA, LogitAnnealing, CertificateRegularised    those of the networks after the paper
     KR, HKR, HKRMulticlass                          Kantorovich-Rubinstein duality: critics and robust classifiers
+    SoftHKRMulticlass, LseHKRMulticlass             the same against the strongest other classes
 
 A certificate of radius r needs scores that differ by at least sqrt(2) r, and a 1-Lipschitz network cannot buy that by
 larger weights: what the loss asks for is what is learned.
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 from onelip.losses.certified import EMMA, CertificateRegularised, LogitAnnealing
 from onelip.losses.margin import PAPER_RADIUS, MultiMargin, OffsetCrossEntropy
-from onelip.losses.transport import HKR, KR, HKRMulticlass
+from onelip.losses.transport import HKR, KR, HKRMulticlass, LseHKRMulticlass, SoftHKRMulticlass
 
 HKRLoss, HKRMulticlassLoss, NegKRLoss = HKR, HKRMulticlass, KR
+SoftHKRMulticlassLoss, LseHKRMulticlassLoss = SoftHKRMulticlass, LseHKRMulticlass
 """Names that deel-torchlip has for them."""
 
 __all__ = [
@@ -27,7 +29,11 @@ __all__ = [
     "HKRMulticlass",
     "HKRMulticlassLoss",
     "LogitAnnealing",
+    "LseHKRMulticlass",
+    "LseHKRMulticlassLoss",
     "MultiMargin",
     "NegKRLoss",
     "OffsetCrossEntropy",
+    "SoftHKRMulticlass",
+    "SoftHKRMulticlassLoss",
 ]

@@ -1,8 +1,9 @@
-"""Checks of the arguments of losses that need no look at the data, and so no synchronisation with a GPU."""
+"""Checks of the arguments of losses. What is on a GPU is not looked at, which would make the host wait."""
 
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -11,24 +12,48 @@ from onelip.errors import InvalidInputError
 
 
 def check_scores(scores: Tensor, labels: Tensor) -> None:
-    """Scores (batch, classes) and integer labels (batch,)."""
-    check_tensor(labels)
-    if scores.dim() != 2 or labels.shape != scores.shape[:1]:
+    """Scores (batch, classes) of at least two classes and integer labels (batch,) of these."""
+    check_tensor("scores", scores)
+    check_tensor("labels", labels)
+    if scores.dim() != 2 or scores.shape[1] < 2 or labels.shape != scores.shape[:1]:
         raise InvalidInputError(
-            f"expected scores (batch, classes) and labels (batch,), got {tuple(scores.shape)} and {tuple(labels.shape)}"
+            "expected scores (batch, classes) of at least two classes and labels (batch,), got "
+            f"{tuple(scores.shape)} and {tuple(labels.shape)}"
         )
+    if not scores.is_floating_point():
+        raise InvalidInputError(f"scores must be floating-point numbers such as float32, got {scores.dtype}")
     if labels.dtype != torch.int64:
         raise InvalidInputError(f"labels must be class numbers of type torch.int64, got {labels.dtype}")
+    if labels.device.type == "cpu" and not torch.compiler.is_compiling():
+        check_classes(labels, scores.shape[1])
 
 
-def check_tensor(labels: Tensor) -> None:
-    """Labels are a tensor, not a list of numbers."""
-    if not isinstance(labels, Tensor):
-        raise InvalidInputError(f"labels must be a tensor, got a {type(labels).__name__}: use torch.as_tensor(labels)")
+def check_tensor(name: str, values: Tensor) -> None:
+    """Scores and labels are tensors, not lists of numbers."""
+    if not isinstance(values, Tensor):
+        raise InvalidInputError(f"{name} must be a tensor, got a {type(values).__name__}: use torch.as_tensor({name})")
+
+
+def check_labels(labels: Tensor, batch: int, classes: int) -> None:
+    """Labels (batch,) of classes, of any type of whole numbers, wherever they are."""
+    check_tensor("labels", labels)
+    if labels.is_floating_point() or labels.is_complex():
+        raise InvalidInputError(f"labels must be class numbers of type torch.int64, got {labels.dtype}")
+    if tuple(labels.shape) != (batch,):
+        raise InvalidInputError(f"labels have the shape {tuple(labels.shape)}, expected {(batch,)}")
+    check_classes(labels, classes)
+
+
+def check_classes(labels: Tensor, classes: int) -> None:
+    """Labels are numbers of classes, 0 to classes - 1; the first that is not is named."""
+    numbers = labels.long()
+    wrong = numbers[(numbers < 0) | (numbers >= classes)]
+    if len(wrong):
+        raise InvalidInputError(f"labels must be class numbers from 0 to {classes - 1}, got {int(wrong[0])}")
 
 
 def check_number(loss: nn.Module, name: str, value: float, *, above: float | None = None) -> None:
     """A finite number that is above `above`, or not negative."""
-    if not (math.isfinite(value) and (value >= 0 if above is None else value > above)):
+    if not (isinstance(value, Real) and math.isfinite(value) and (value >= 0 if above is None else value > above)):
         allowed = "of at least 0" if above is None else f"above {above:g}"
-        raise InvalidInputError(f"{type(loss).__name__}: {name}={value} must be a number {allowed}")
+        raise InvalidInputError(f"{type(loss).__name__}: {name}={value!r} must be a number {allowed}")

@@ -6,6 +6,9 @@ The Wasserstein-1 distance of two distributions is the largest value of E_P f - 
 
 from __future__ import annotations
 
+import math
+from numbers import Real
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -31,8 +34,8 @@ class _HingedTransport(nn.Module):
 
     def __init__(self, alpha: float = 0.9, margin: float = 1.0) -> None:
         super().__init__()
-        if not 0 <= alpha <= 1:
-            raise InvalidInputError(f"{type(self).__name__}: alpha={alpha} must be in [0, 1]")
+        if not (isinstance(alpha, Real) and 0 <= alpha <= 1):
+            raise InvalidInputError(f"{type(self).__name__}: alpha={alpha!r} must be in [0, 1]")
         check_number(self, "margin", margin, above=0.0)
         self.alpha, self.margin = alpha, margin
 
@@ -70,6 +73,69 @@ class HKRMulticlass(_HingedTransport):
         return self._loss(scores, F.one_hot(labels, scores.shape[1]).bool())
 
 
+class SoftHKRMulticlass(_HingedTransport):
+    """HKR of the right score against the others, which count by the softmax weights w_i of t f_i over i != y:
+
+        alpha (max(0, margin - f_y) + sum_i w_i max(0, margin + f_i)) - (1 - alpha) (f_y - sum_i w_i f_i),
+
+    averaged over the batch. The strongest rivals count most, where `HKRMulticlass` gives all classes the same weight.
+    t is the `temperature` divided by max(1, mean |f| / margin) of the batch, so that growing scores do not make the
+    weights one-hot. Serrurier et al.: "On the explainable properties of 1-Lipschitz neural networks" (2023).
+    """
+
+    def __init__(self, alpha: float = 0.9, margin: float = 1.0, temperature: float = 1.0) -> None:
+        super().__init__(alpha, margin)
+        check_number(self, "temperature", temperature, above=0.0)
+        self.temperature = temperature
+
+    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Mean loss of scores (batch, classes) and labels (batch,)."""
+        right, others = _right_and_others(scores, labels)
+        sharpness = self.temperature / (scores.detach().abs().mean() / self.margin).clamp_min(1.0)
+        weights = torch.softmax(sharpness * others, 1)  # 0 for the right class
+        hinge = F.relu(self.margin - right) + (weights * F.relu(self.margin + scores)).sum(1)
+        lead = right - (weights * scores).sum(1)
+        return (self.alpha * hinge - (1 - self.alpha) * lead).mean()
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"{super().extra_repr()}, temperature={self.temperature}"
+
+
+class LseHKRMulticlass(_HingedTransport):
+    """HKR of the right score against o, a smooth maximum of the others:
+
+        alpha (max(0, margin - f_y) + max(0, margin + o)) - (1 - alpha) (f_y - o),   o = log(sum_i exp(t f_i)) / t,
+
+    over i != y, averaged over the batch. With t = log(classes - 1) / (slack * margin), o exceeds the largest of them by
+    at most slack * margin. alpha=0 leaves the transport term alone.
+    """
+
+    def __init__(self, alpha: float = 0.9, margin: float = 1.0, slack: float = 1.0) -> None:
+        super().__init__(alpha, margin)
+        check_number(self, "slack", slack, above=0.0)
+        self.slack = slack
+
+    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Mean loss of scores (batch, classes) and labels (batch,)."""
+        right, others = _right_and_others(scores, labels)
+        # A single rival is its own maximum, with any t.
+        sharpness = (math.log(scores.shape[1] - 1) or 1.0) / (self.slack * self.margin)
+        rival = torch.logsumexp(sharpness * others, 1) / sharpness
+        hinge = F.relu(self.margin - right) + F.relu(self.margin + rival)
+        return (self.alpha * hinge - (1 - self.alpha) * (right - rival)).mean()
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"{super().extra_repr()}, slack={self.slack}"
+
+
+def _right_and_others(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores of the right classes (batch,), and all scores with minus infinity in the places of those."""
+    check_scores(scores, labels)
+    return scores.gather(1, labels[:, None]).squeeze(1), scores.scatter(1, labels[:, None], -math.inf)
+
+
 def _mean_difference(values: Tensor, positive: Tensor) -> Tensor:
     """Mean over positive minus mean over the others along the batch; 0 where one side is empty; then the mean."""
     ups, downs = positive.sum(0), (~positive).sum(0)
@@ -78,7 +144,8 @@ def _mean_difference(values: Tensor, positive: Tensor) -> Tensor:
 
 
 def _binary(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    check_tensor(labels)
+    check_tensor("values", values)
+    check_tensor("labels", labels)
     flat = values.squeeze(-1) if values.dim() == 2 and values.shape[1] == 1 else values
     if flat.dim() != 1 or labels.shape != flat.shape:
         raise InvalidInputError(
