@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from onelip.bench.report.advice import GIB, BudgetResult, Candidate, Limits
-from onelip.bench.report.cost_tables import Theory, TheoryLine
+from onelip.bench.report.cost_tables import LayerTheory, TheoryLine
 from onelip.bench.report.write_report import WrittenReport, write_report
 from onelip.bench.runs import NetworkSpec, RunStatus, start_run
 
@@ -189,7 +189,7 @@ def written_report() -> tuple[tempfile.TemporaryDirectory[str], WrittenReport]:
     return folder, write_report(study, Path(folder.name) / "report", theory=THEORY)
 
 
-THEORY = Theory(
+THEORY = LayerTheory(
     "b = 256, s = 32, c = 64, k = 3, t = 10",
     (
         TheoryLine("aol", "published", dict.fromkeys(COSTS, "C"), dict.fromkeys(COSTS, 9.7e9), None),

@@ -8,7 +8,7 @@ from torch import nn
 
 from onelip.errors import InvalidInputError
 from onelip.layers import StiefelConv2d, StiefelLinear
-from onelip.optim import Lookahead, ManifoldAdam, retract, skew_exponential
+from onelip.optim import Lookahead, ManifoldAdam, retract, rotation_series
 
 
 def _skew(size: int, angle: float) -> torch.Tensor:
@@ -22,9 +22,9 @@ def test_the_truncated_exponential_contracts_up_to_its_angle(degree: int, larges
     torch.manual_seed(0)
     for angle in (0.01, 0.5, 0.999 * largest):
         skew = _skew(7, angle)
-        assert torch.linalg.matrix_norm(skew_exponential(skew, degree), 2) <= 1 + 1e-12
+        assert torch.linalg.matrix_norm(rotation_series(skew, degree), 2) <= 1 + 1e-12
     small = _skew(7, 0.1)
-    error = (skew_exponential(small, degree) - torch.linalg.matrix_exp(small)).abs().max()
+    error = (rotation_series(small, degree) - torch.linalg.matrix_exp(small)).abs().max()
     assert error <= 0.1 ** (degree + 1)
     # What makes degree 2 useless: it expands for every angle.
     assert torch.linalg.matrix_norm(torch.eye(7) + small + small @ small / 2, 2) > 1 + 1e-6

@@ -42,7 +42,7 @@ def tiny_dataset() -> Dataset:
 
 def install(target: Any) -> None:
     """Make the data set known; `target(object, name, value)` sets an attribute, as `setattr` does."""
-    entry = catalogue.Entry(INFO, (), lambda path, progress: tiny_dataset())
+    entry = catalogue.CatalogueEntry(INFO, (), lambda path, progress: tiny_dataset())
     target(catalogue, "_ENTRIES", {**catalogue._ENTRIES, INFO.name: entry})
     target(specs, "DATA_SETS", {**specs.DATA_SETS, INFO.name: INFO})
     stored = catalogue.load_cached

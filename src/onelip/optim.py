@@ -31,7 +31,7 @@ def retract(model: nn.Module) -> None:
             layer.retract_()
 
 
-def skew_exponential(skew: Tensor, degree: int) -> Tensor:
+def rotation_series(skew: Tensor, degree: int) -> Tensor:
     """The series of exp(S) for S = -S^T up to degree 3 or 4: a contraction, as the truncated series of degree 2 is not.
 
     At an eigenvalue i t it has modulus^2 1 - t^4/12 + t^6/36 for degree 3, at most 1 for |t| <= 3^(1/2), and
@@ -50,7 +50,7 @@ class ManifoldAdam(torch.optim.Optimizer):
     """Adam that moves orthonormal matrices along the manifold: W <- W exp(-lr A), A the mean of skew gradients.
 
     For a square weight W of an `OnManifold` layer with the gradient G, moments are kept of the skew matrix
-    (W^T G - G^T W) / 2, and the update is a rotation by `skew_exponential`. Every other parameter is updated by Adam;
+    (W^T G - G^T W) / 2, and the update is a rotation by `rotation_series`. Every other parameter is updated by Adam;
     rectangular matrices of such layers are to be retracted after the step. Rotations contract by O((lr |A|)^4) a step,
     which `retract`, once in a while, undoes; certificates are those of the weights as they are.
 
@@ -72,7 +72,7 @@ class ManifoldAdam(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         degree: int = 3,
     ) -> None:
-        skew_exponential(torch.zeros(1, 1), degree)
+        rotation_series(torch.zeros(1, 1), degree)
         if not (lr > 0 and eps > 0 and weight_decay >= 0 and all(0 <= beta < 1 for beta in betas)):
             raise InvalidInputError("ManifoldAdam: lr and eps must be above 0, weight_decay not below, betas in [0, 1)")
         layers = [layer for layer in model.modules() if isinstance(layer, OnManifold)]
@@ -117,7 +117,7 @@ class ManifoldAdam(torch.optim.Optimizer):
         # Beyond an angle of 3^(1/2) the series may expand. Angles come in pairs: none exceeds ||S||_F / 2^(1/2).
         angle = direction.square().sum((-2, -1), keepdim=True).mul_(0.5).sqrt_().mul_(group["lr"])
         direction.mul_(math.sqrt(3) / angle.clamp_min(math.sqrt(3)))
-        parameter.copy_(parameter @ skew_exponential(-group["lr"] * direction, group["degree"]))
+        parameter.copy_(parameter @ rotation_series(-group["lr"] * direction, group["degree"]))
 
 
 class Lookahead:

@@ -283,9 +283,11 @@ def test_outputs_that_are_no_scores_are_not_computed_in_training(method: str) ->
     network = ConvNet(method, None, num_classes=2, input_size=8, width=8).train()
     images = torch.randn(4, 3, 8, 8)
     results, shapes = [], []
+    last = network.linear
+    assert isinstance(last, LipschitzLinear)
     for watched in (False, True):
         if watched:
-            network.linear.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
+            last.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
         network.zero_grad()
         scores = network(images)
         scores.square().sum().backward()
@@ -295,4 +297,4 @@ def test_outputs_that_are_no_scores_are_not_computed_in_training(method: str) ->
     torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-5)
     for gradient, other in zip(gradients, expected_gradients, strict=True):
         assert (gradient - other).norm() <= 1e-4 * other.norm() + 1e-7
-    assert not network.linear.has_unused_transformation
+    assert not last.has_unused_transformation

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from onelip.certification.bounds import program_dtype
 from onelip.certification.call_arguments import Arguments, single_tensor
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
-from onelip.certification.graph import Node, Place, Scores, Shape
+from onelip.certification.graph import AffineHead, CallSite, Node, Shape
 from onelip.certification.leaves import Leaf, Proofs
 from onelip.certification.precision import ieee_arithmetic
 from onelip.certification.tracing import Tracer
@@ -78,7 +78,7 @@ class Diagnostics:
 class _ProofsWhereKnown(Proofs):
     """A layer that states no bound has an infinite one: its variance and norm are what one wants to see then."""
 
-    def leaf_bound(self, leaf: Leaf, shape: Shape, place: Place) -> tuple[LayerBound, Scores | None]:
+    def leaf_bound(self, leaf: Leaf, shape: Shape, place: CallSite) -> tuple[LayerBound, AffineHead | None]:
         try:
             return super().leaf_bound(leaf, shape, place)
         except UnknownLipschitzConstant:

@@ -31,7 +31,7 @@ def exactly(_: Arithmetic) -> RoundingError:
     return RoundingError(0.0, 0.0)
 
 
-class Place(NamedTuple):
+class CallSite(NamedTuple):
     """Where a call stands: its name in the model, what is called, and the line of the user's code."""
 
     path: str
@@ -60,14 +60,14 @@ class Entrywise(NamedTuple):
     """Each entry is a function of the entry at the same place."""
 
 
-class Scores(NamedTuple):
+class AffineHead(NamedTuple):
     """An affine map of features: rows (out, in) and bias (out,) in float64."""
 
     rows: Tensor
     bias: Tensor
 
 
-class Scaled(NamedTuple):
+class EntrywiseAffine(NamedTuple):
     """factor * value + shift, entry by entry with numbers of the shape of the value, in `roundings` steps."""
 
     factor: Tensor
@@ -86,7 +86,7 @@ class Rows(NamedTuple):
     shift: float
 
 
-Fact = Moved | Extremum | Entrywise | Scores | Scaled | Rows
+Fact = Moved | Extremum | Entrywise | AffineHead | EntrywiseAffine | Rows
 """What else is known about a node, from which bounds of several nodes together are made."""
 
 
@@ -109,7 +109,7 @@ class Node:
     """One call. `norm` bounds the norms of the batch's activations from above; it is known where rounding needs it."""
 
     index: int
-    place: Place
+    place: CallSite
     shape: Shape
     inputs: tuple[Node, ...]
     coefficients: tuple[float, ...]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from onelip.certification.graph import Graph, Moved, Node, Scaled, Scores
+from onelip.certification.graph import AffineHead, EntrywiseAffine, Graph, Moved, Node
 from onelip.linalg.proven import SAFETY, UNIT_ROUNDOFF, gamma
 
 SQRT2 = math.sqrt(2) * (1 + 4 * UNIT_ROUNDOFF[torch.float64])
@@ -41,8 +41,9 @@ def find_linear_head(graph: Graph) -> LinearHead | None:
     """The product that makes the scores, if nothing follows that is not affine entry by entry."""
     later: list[Node] = []
     node = graph.output
-    while node.fact(Scores) is None:
-        movable = node.fact(Moved) is not None or (node.fact(Scaled) is not None and len(node.fact(Scaled).factor))
+    while node.fact(AffineHead) is None:
+        affine = node.fact(EntrywiseAffine)
+        movable = node.fact(Moved) is not None or (affine is not None and len(affine.factor))
         if len(node.inputs) != 1 or not movable:
             return None
         later.append(node)
@@ -51,11 +52,11 @@ def find_linear_head(graph: Graph) -> LinearHead | None:
 
 
 def _with_steps(node: Node, later: list[Node]) -> LinearHead | None:
-    scores: Scores = node.fact(Scores)
+    scores: AffineHead = node.fact(AffineHead)
     rows, magnitudes = scores.rows.cpu(), scores.bias.abs().cpu()
     terms, spread, growth = rows.shape[1] + 1, 0, 1.0
     for step in reversed(later):
-        moved, scaled = step.fact(Moved), step.fact(Scaled)
+        moved, scaled = step.fact(Moved), step.fact(EntrywiseAffine)
         if moved is not None:
             index = moved.indices(0)
             if bool((index < 0).any()):

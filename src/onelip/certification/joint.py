@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from onelip.certification.graph import Entrywise, Extremum, Moved, Node, Scaled, root_bound
+from onelip.certification.graph import Entrywise, EntrywiseAffine, Extremum, Moved, Node, root_bound
 
 _STEPS = 64
 """Replacements that are tried before the bounds found so far are taken."""
@@ -69,7 +69,7 @@ def _entries(node: Node) -> int:
 
 
 def _is_open(node: Node) -> bool:
-    return any(isinstance(fact, Moved | Extremum | Entrywise | Scaled) for fact in node.facts)
+    return any(isinstance(fact, Moved | Extremum | Entrywise | EntrywiseAffine) for fact in node.facts)
 
 
 def _add(weights: Weights, node: Node, weight: Tensor) -> None:

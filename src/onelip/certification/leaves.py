@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.certification.fingerprint import Fingerprint
-from onelip.certification.graph import Place, Scores, Shape
+from onelip.certification.graph import AffineHead, CallSite, Shape
 from onelip.certification.padded_convolutions import padded_convolution_bound
 from onelip.certification.proof_costs import announce, layer_proof_cost
 from onelip.errors import UnknownLipschitzConstant
@@ -46,7 +46,7 @@ class Proofs:
 
     def __init__(self) -> None:
         self._leaves: dict[int, tuple[nn.Module, Leaf | None, Fingerprint | None]] = {}
-        self._bounds: dict[tuple[int, Shape], tuple[LayerBound, Scores | None]] = {}
+        self._bounds: dict[tuple[int, Shape], tuple[LayerBound, AffineHead | None]] = {}
         self._kept: dict[Any, list[tuple[tuple[Tensor, ...], Any]]] = {}
 
     def leaf(self, module: nn.Module) -> Leaf | None:
@@ -66,7 +66,7 @@ class Proofs:
             )
         return leaf
 
-    def leaf_bound(self, leaf: Leaf, shape: Shape, place: Place) -> tuple[LayerBound, Scores | None]:
+    def leaf_bound(self, leaf: Leaf, shape: Shape, place: CallSite) -> tuple[LayerBound, AffineHead | None]:
         """What is proven about a leaf for inputs of this shape, and its rows if it is a matrix."""
         key = id(leaf.module), shape
         if key not in self._bounds:
@@ -172,7 +172,7 @@ def _use_deployed(twin: Any, layer: LipschitzLayer) -> None:
     twin.transformed = transformed
 
 
-def _rows_of(module: nn.Module, shape: Shape) -> Scores | None:
+def _rows_of(module: nn.Module, shape: Shape) -> AffineHead | None:
     """The rows of a layer that is a matrix, applied to features."""
     if not isinstance(module, LipschitzLinear) or len(shape) != 1:
         return None
@@ -181,4 +181,4 @@ def _rows_of(module: nn.Module, shape: Shape) -> Scores | None:
         return None
     matrix = transformed.matrix.detach().double()[: module.out_features, : module.in_features]
     bias = matrix.new_zeros(len(matrix)) if module.bias is None else module.bias.detach().double()
-    return Scores(matrix, bias[: module.out_features])
+    return AffineHead(matrix, bias[: module.out_features])

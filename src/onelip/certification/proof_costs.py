@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from torch import Tensor, nn
 
-from onelip.certification.graph import Place, Shape
+from onelip.certification.graph import CallSite, Shape
 from onelip.layers.fused import FusedLayer
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
 from onelip.layers.transformed import Kernel, Transformed
@@ -23,7 +23,7 @@ _OPERATIONS_PER_SECOND = 2e10
 """Of one core in float64, roughly."""
 
 
-def announce(place: Place, cost: ProofCost) -> None:
+def announce(place: CallSite, cost: ProofCost) -> None:
     """Warn of a proof that takes minutes and gigabytes."""
     seconds = cost.operations / _OPERATIONS_PER_SECOND
     if seconds >= _SECONDS:

@@ -17,7 +17,7 @@ def global_states(device: torch.device) -> list[Any]:
     return [_comparable(state) for state in states]
 
 
-def state_of(generator: Any) -> Any:
+def generator_state(generator: Any) -> Any:
     """The state of a generator of torch, Python or NumPy, None of anything else."""
     if isinstance(generator, torch.Generator):
         return _comparable(generator.get_state())

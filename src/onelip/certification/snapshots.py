@@ -15,7 +15,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from onelip.certification.randomness import state_of
+from onelip.certification.randomness import generator_state
 from onelip.certification.traced import Traced, nested
 
 _PLAIN = (int, float, complex, str, bytes)
@@ -64,7 +64,7 @@ def snapshot(value: Any, depth: int = _DEPTH) -> Any:
         return Same(value)
     if depth == 0:
         return None
-    state = state_of(value)
+    state = generator_state(value)
     if state is not None:
         return repr(state)
     if isinstance(value, dict):

@@ -26,12 +26,12 @@ from onelip.certification.call_arguments import Arguments
 from onelip.certification.frames import users_line
 from onelip.certification.frozen import PLAIN_TENSORS
 from onelip.certification.graph import (
+    CallSite,
     Fact,
     Graph,
     MeasuredError,
     Moved,
     Node,
-    Place,
     exactly,
     product_bound,
     sum_bound,
@@ -121,7 +121,7 @@ class Tracer:
         """One tensor is the first node. Several are ranges of the vector that is."""
         one = len(arguments.tensors) == 1
         vectors = arguments.tensors[0] if one else arguments.vectors()
-        start = Node(0, Place("input", "input", ""), tuple(vectors.shape[1:]), (), (), False, exactly)
+        start = Node(0, CallSite("input", "input", ""), tuple(vectors.shape[1:]), (), (), False, exactly)
         start.value = vectors if self.keep else None
         self.nodes = [start]
         whole = Traced(self, start, vectors)
@@ -129,13 +129,13 @@ class Tracer:
 
     def _range_of(self, whole: Traced, name: str, first: int, value: Tensor) -> Traced:
         index = torch.arange(first, first + value[0].numel())
-        return self.add(Place(name, "input", ""), [(whole, 1.0)], value, exactly, facts=(Moved(lambda _: index),))
+        return self.add(CallSite(name, "input", ""), [(whole, 1.0)], value, exactly, facts=(Moved(lambda _: index),))
 
     # What is recorded
 
     def add(
         self,
-        place: Place,
+        place: CallSite,
         inputs: Sequence[tuple[Traced, float]],
         value: Tensor,
         rounding: Rounding | None,
@@ -174,18 +174,18 @@ class Tracer:
                 handle.node.place, "its memory was overwritten in place before it was used again; use inplace=False"
             )
 
-    def place(self, operation: str) -> Place:
+    def place(self, operation: str) -> CallSite:
         """The innermost module that is running; its own name if it is torch's or onelip's, else the operation's."""
         line = _users_line()
         if not self._modules:
-            return Place(operation, operation, line)
+            return CallSite(operation, operation, line)
         module = self._modules[-1]
         path = self._names.get(id(module), "")
         if type(module).__module__.startswith(("torch.nn.modules.", "onelip.")):
-            return Place(path, type(module).__name__, line)
-        return Place(f"{path}.{operation}" if path else operation, operation, line)
+            return CallSite(path, type(module).__name__, line)
+        return CallSite(f"{path}.{operation}" if path else operation, operation, line)
 
-    def refused(self, where: Place | str, why: str) -> UnknownLipschitzConstant:
+    def refused(self, where: CallSite | str, why: str) -> UnknownLipschitzConstant:
         """The error for what no bound is known for. Where the model's code catches it, the trace raises it again."""
         words = (self.place(where) if isinstance(where, str) else where).words()
         error = UnknownLipschitzConstant(f"the Lipschitz constant of {words} is not known: {why}")
@@ -270,7 +270,7 @@ class Tracer:
 
     def _leaf_node(self, module: nn.Module, leaf: Leaf, handle: Traced) -> Traced:
         self.check_current(handle)
-        place = Place(self._names.get(id(module), ""), type(module).__name__, _users_line())
+        place = CallSite(self._names.get(id(module), ""), type(module).__name__, _users_line())
         with torch.set_grad_enabled(self.keep), quiet():
             bound, scores = self.proofs.leaf_bound(leaf, handle.shape_without_batch(), place)
             version = handle.value._version
@@ -287,7 +287,7 @@ class Tracer:
         return result
 
     def add_unary(
-        self, place: Place, handle: Traced, value: Tensor, bound: LayerBound, *, facts: tuple[Fact, ...] = ()
+        self, place: CallSite, handle: Traced, value: Tensor, bound: LayerBound, *, facts: tuple[Fact, ...] = ()
     ) -> Traced:
         """A node with one input, whose bound is that of a layer."""
         shares = value.untyped_storage().data_ptr() == handle.value.untyped_storage().data_ptr()

@@ -47,7 +47,7 @@ def check_type(layer: nn.Module, x: Tensor, own: Tensor) -> None:
     )
 
 
-def check_place(layer: nn.Module, device: Any, dtype: Any) -> None:
+def check_device_and_dtype(layer: nn.Module, device: Any, dtype: Any) -> None:
     """A floating type, and a device that torch knows."""
     if dtype is not None and dtype not in FLOATING:
         allowed = ", ".join(str(each) for each in FLOATING)

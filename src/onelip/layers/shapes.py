@@ -19,9 +19,9 @@ from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
 from onelip.layers.arguments import (
+    check_device_and_dtype,
     check_groups,
     check_numbers,
-    check_place,
     check_positive,
     check_type,
     read_geometry,
@@ -184,7 +184,7 @@ class LipschitzLinear(ParametrisedLayer):
             dtype: type of the parameters.
         """
         check_positive(self, in_features=in_features, out_features=out_features)
-        check_place(self, device, dtype)
+        check_device_and_dtype(self, device, dtype)
         super().__init__(in_features, out_features, init, lipschitz)
         self.in_features, self.out_features = in_features, out_features
         self.create_parameters(bias, {"device": device, "dtype": dtype})
@@ -306,7 +306,7 @@ class LipschitzConv2d(ParametrisedLayer):
         """
         check_positive(self, in_channels=in_channels, out_channels=out_channels)
         check_groups(self, in_channels, out_channels, groups)
-        check_place(self, device, dtype)
+        check_device_and_dtype(self, device, dtype)
         if padding_mode not in self.padding_modes:
             allowed = " or ".join(repr(mode) for mode in self.padding_modes)
             raise InvalidInputError(

@@ -17,7 +17,7 @@ from torch import nn
 
 from onelip.errors import InvalidInputError
 from onelip.layers import MaxMin, create_conv, create_linear, get_method
-from onelip.models.named_network import NamedNetwork, check_counts, checked_shape
+from onelip.models.named_network import NamedNetwork, check_counts, checked_image_shape
 
 
 class FastNet(NamedNetwork):
@@ -57,7 +57,7 @@ class FastNet(NamedNetwork):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        shape = checked_shape("FastNet", input_shape, 8)
+        shape = checked_image_shape("FastNet", input_shape, 8)
         check_counts("FastNet", width=width, num_classes=num_classes, depth=depth)
         if width % 4:
             raise InvalidInputError(f"FastNet: width={width} is not supported, use a multiple of 4")

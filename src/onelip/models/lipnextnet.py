@@ -14,7 +14,7 @@ from onelip.layers import L2NormPool2d, StiefelConv2d
 from onelip.layers.combine import UnitRowsLinear
 from onelip.layers.lipnext import LipNeXtBlock
 from onelip.linalg.fourier import Size
-from onelip.models.named_network import NamedNetwork, check_counts, checked_shape
+from onelip.models.named_network import NamedNetwork, check_counts, checked_image_shape
 
 
 class LipNeXt(NamedNetwork):
@@ -51,7 +51,7 @@ class LipNeXt(NamedNetwork):
         dtype: torch.dtype | None = None,
     ) -> None:
         check_counts("LipNeXt", width=width, num_classes=num_classes, depth=depth, patch=patch)
-        shape = checked_shape("LipNeXt", input_shape, patch)
+        shape = checked_image_shape("LipNeXt", input_shape, patch)
         if method != "stiefel":
             raise InvalidInputError(f"LipNeXt: method={method!r} is not supported, its mixers are stiefel")
         if width < 16:

@@ -20,7 +20,7 @@ from onelip.layers import MaxMin, create_conv, create_linear, get_method
 from onelip.layers.centering import BatchCentering
 from onelip.layers.combine import UnitRowsLinear
 from onelip.linalg.fourier import Size
-from onelip.models.named_network import NamedNetwork, check_counts, checked_shape
+from onelip.models.named_network import NamedNetwork, check_counts, checked_image_shape
 from onelip.models.residual_weights import RESIDUAL_CONVOLUTIONS, ResidualCholeskyLinear
 
 _PATCH = 4
@@ -63,7 +63,7 @@ class LiResNet(NamedNetwork):
         dtype: torch.dtype | None = None,
     ) -> None:
         name = type(self).__name__
-        shape = checked_shape(name, input_shape, 2 * _PATCH)
+        shape = checked_image_shape(name, input_shape, 2 * _PATCH)
         features = 4 * width if dense_width is None else dense_width
         check_counts(name, width=width, num_classes=num_classes, depth=depth, dense=dense, dense_width=features)
         if width % 2 or features % 2:

@@ -96,7 +96,7 @@ def check_images(network: nn.Module, input_shape: tuple[int, int, int], images: 
         )
 
 
-def checked_shape(name: str, input_shape: Any, multiple: int) -> tuple[int, int, int]:
+def checked_image_shape(name: str, input_shape: Any, multiple: int) -> tuple[int, int, int]:
     """Channels, height and width as integers; sides must be multiples of `multiple`."""
     shape = tuple(input_shape)
     if len(shape) != 3 or any(type(number) is not int or number < 1 for number in shape):

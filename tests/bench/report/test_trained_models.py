@@ -10,7 +10,7 @@ import pytest
 from synthetic_study import add_memory, add_times, add_training, finish, train_config, train_metrics
 
 from onelip.bench.report.findings import findings
-from onelip.bench.report.intervals import Share, Timing, differ, mean_share
+from onelip.bench.report.intervals import MedianTime, Share, differ, mean_share
 from onelip.bench.report.radar_scale import accuracy_metric, cost_metric, published_radar, study_radar
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.trained_models import (
@@ -58,9 +58,9 @@ def test_the_interval_of_a_share_covers_the_truth() -> None:
 def test_figures_differ_only_beyond_their_intervals() -> None:
     assert not differ(Share(0.214, 0.013, 1), Share(0.204, 0.013, 1))
     assert differ(Share(0.264, 0.013, 1), Share(0.204, 0.013, 1))
-    assert not differ(Timing(1.0, 0.9, 1.1), Timing(1.15, 1.05, 1.2))
-    assert differ(Timing(1.0, 0.9, 1.1), Timing(1.3, 1.2, 1.4))
-    assert not differ(Timing(1.0, 0.9, 1.1), Timing(9.0, -math.inf, math.inf)), "few measurements tell nothing"
+    assert not differ(MedianTime(1.0, 0.9, 1.1), MedianTime(1.15, 1.05, 1.2))
+    assert differ(MedianTime(1.0, 0.9, 1.1), MedianTime(1.3, 1.2, 1.4))
+    assert not differ(MedianTime(1.0, 0.9, 1.1), MedianTime(9.0, -math.inf, math.inf)), "few measurements tell nothing"
 
 
 def test_seeds_of_a_setting_are_one_model(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import torch
 
 from onelip.bench.cli import run
 from onelip.bench.published import published_curves
-from onelip.bench.reproduction import METHODS, Comparison, reproduce, reproduction_spec, tolerance
+from onelip.bench.reproduction import METHODS, EpochComparison, reproduce, reproduction_spec, tolerance
 from onelip.bench.reproduction.running import published_epoch
 from onelip.bench.training.plans import EpochPlan
 from onelip.bench.training.schedule import OneCycle
 from onelip.errors import InvalidInputError
 
-BASE = Comparison("aol", "XS", 1, 0.35, 0.35, 0.1, 0.1, 0.9, 0.9, 1.0)
+BASE = EpochComparison("aol", "XS", 1, 0.35, 0.35, 0.1, 0.1, 0.9, 0.9, 1.0)
 
 
 def test_methods_are_those_of_the_curves() -> None:

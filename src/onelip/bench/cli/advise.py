@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from onelip.bench.report.advice import Candidate, Limits, Verdict, parse_memory, parse_ratio, rank
-from onelip.bench.report.advice_text import decisions, explain, figures_of, name, portraits, reason
+from onelip.bench.report.advice_text import decisions, explain_ranking, figures_of, name, portraits, reason
 from onelip.bench.report.candidates import measured_candidates, published_candidates
 from onelip.bench.report.read_study import read_study
 from onelip.bench.runs import dump_json
@@ -77,7 +77,7 @@ class AdviseOptions:
 def _print_overview(candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> None:
     """Which layer should I use? One table of decisions, three sentences for each method."""
     console = Terminal()
-    *best, evidence = explain(verdicts, Limits())
+    *best, evidence = explain_ranking(verdicts, Limits())
     console.print(" ".join(best))
     console.print(f"\nWhat to use on {candidates[0].dataset}, by memory of the card and training time:\n")
     times, rows = decisions(candidates)
@@ -91,7 +91,7 @@ def _print_overview(candidates: Sequence[Candidate], verdicts: Sequence[Verdict]
 
 def _print_advice(verdicts: Sequence[Verdict], limits: Limits) -> None:
     console = Terminal()
-    for paragraph in explain(verdicts, limits):
+    for paragraph in explain_ranking(verdicts, limits):
         console.print(paragraph)
         console.print()
     table = plain_table(("model",), ("cert %", "acc %", "time", "memory", "latency"), wrapped=("time",), padding=0)

@@ -22,7 +22,7 @@ from onelip.factories import search_working_folder
 
 
 @dataclass(frozen=True)
-class JobCommand:
+class DoOneJob:
     """Do or continue one job of a study: what every engine starts, and what you can start by hand.
 
     It may be killed and called again at any moment, on any machine that sees the folder: the record says what is done.
@@ -80,4 +80,4 @@ class JobCommand:
                 raise InvalidInputError(f"{job.name} needs {need.name}, which is {status.value}: do that one first")
 
 
-COMMAND = JobCommand
+COMMAND = DoOneJob

@@ -16,7 +16,7 @@ def message_of(box: str, command: str, flags: Sequence[str]) -> str:
 
     `flags` are the options that the command has.
     """
-    parts = one_line(box)
+    parts = unboxed(box)
     text = re.sub(r"^Error parsing (spec[.\w]*|[\w.-]*-?options[.\w-]*): ", "", parts)
     see = f"see onelip {command} --help"
     unknown = re.match(r"Unrecognized options: (.*?)(;|$)", text)
@@ -50,7 +50,7 @@ def _closest_option(word: str, flags: Sequence[str]) -> str:
     return close.replace("mean '", "mean '--") if word.startswith("-") else ""
 
 
-def one_line(box: str) -> str:
+def unboxed(box: str) -> str:
     """The text of one of tyro's boxes as one line: frames and line breaks removed, no word lost."""
     box = box[max(box.find("╭"), 0) :]  # what options said before, such as how many images a folder has
     rows = [row.strip("│ ") for row in box.splitlines() if not row.startswith(("╭", "╰"))]

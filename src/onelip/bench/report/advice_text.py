@@ -56,7 +56,7 @@ def _unknown(verdict: Verdict) -> str:
     return " and ".join(_NAMES[cost] for cost in verdict.unknown)
 
 
-def explain(verdicts: Sequence[Verdict], limits: Limits) -> list[str]:
+def explain_ranking(verdicts: Sequence[Verdict], limits: Limits) -> list[str]:
     """Paragraphs for a ranking that is not empty."""
     best = verdicts[0]
 

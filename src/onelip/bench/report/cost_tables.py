@@ -39,17 +39,17 @@ class TheoryLine:
 
 
 @dataclass(frozen=True)
-class Theory:
+class LayerTheory:
     """The complexity table for one layer, described in words."""
 
     layer: str
     lines: tuple[TheoryLine, ...]
 
 
-def cost_tables(study: StudyResults, theory: Theory | None) -> list[ReportTable]:
+def cost_tables(study: StudyResults, theory: LayerTheory | None) -> list[ReportTable]:
     """Tables of all costs; those without rows are left out later."""
     tables = [_time_table(study), _memory_table(study), _operations_table(study), _layer_table(study)]
-    return [*tables, *([theory_table(theory)] if theory else [])]
+    return [*tables, *([layer_theory_table(theory)] if theory else [])]
 
 
 def _time_table(study: StudyResults) -> ReportTable:
@@ -149,7 +149,7 @@ _THEORY_COSTS = {
 }
 
 
-def theory_table(theory: Theory) -> ReportTable:
+def layer_theory_table(theory: LayerTheory) -> ReportTable:
     """Formula, its value and the count, for both transformations."""
     rows = []
     for line in theory.lines:

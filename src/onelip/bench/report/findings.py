@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from onelip.bench.report.intervals import Timing, differ
+from onelip.bench.report.intervals import MedianTime, differ
 from onelip.bench.report.method_style import method_style
 from onelip.bench.report.report_table import listed
 from onelip.bench.report.study_rows import WITHOUT_GUARANTEE, MeasuredTime, StudyResults
@@ -81,7 +81,7 @@ def _other_networks(models: Sequence[TrainedModel], compared: Sequence[TrainedMo
 
 
 def _fastest(rows: list[MeasuredTime]) -> list[str]:
-    phases: list[tuple[str, Callable[[MeasuredTime], Timing]]] = [
+    phases: list[tuple[str, Callable[[MeasuredTime], MedianTime]]] = [
         ("training", lambda row: row.training.ratio),
         ("inference", lambda row: row.inference.ratio),
     ]

@@ -31,7 +31,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Timing:
+class MedianTime:
     """Median of repeated measurements and its 95 % interval, which is infinite for fewer than six of them."""
 
     median: float
@@ -68,7 +68,7 @@ def differ(a: object, b: object) -> bool:
     """
     if isinstance(a, Share) and isinstance(b, Share):
         return abs(a.mean - b.mean) > _NORMAL_95 * math.hypot(a.error or 0.0, b.error or 0.0)
-    if isinstance(a, Timing) and isinstance(b, Timing):
+    if isinstance(a, MedianTime) and isinstance(b, MedianTime):
         return a.low > b.high or b.low > a.high
     return a != b
 
@@ -77,6 +77,6 @@ def centre(value: object) -> float | None:
     """The number that a figure is sorted by."""
     if isinstance(value, Share):
         return value.mean
-    if isinstance(value, Timing):
+    if isinstance(value, MedianTime):
         return value.median
     return float(value) if isinstance(value, (int, float)) else None

@@ -21,7 +21,7 @@ _HEADER = ("core-seconds", "network", "accuracy", *(f"{radius}/255" for radius i
 
 
 @dataclass(frozen=True)
-class Entry:
+class LeaderboardRow:
     """One trained network; accuracies are shares."""
 
     core_seconds: float
@@ -41,7 +41,7 @@ class Entry:
         ]  # fmt: skip
 
 
-def entries_of_runs(records: Iterable[RunRecord]) -> list[Entry]:
+def entries_of_runs(records: Iterable[RunRecord]) -> list[LeaderboardRow]:
     """Trainings on CIFAR-10 that ended, were timed and were certified on all test images."""
     found = []
     for record in records:
@@ -57,16 +57,18 @@ def entries_of_runs(records: Iterable[RunRecord]) -> list[Entry]:
         certified = tuple(metrics[f"test_certified_accuracy_{radius}"] for radius in RADIUS_NUMERATORS)
         label = f"{record.network.label}, recipe {record.config.get('recipe')}, seed {record.seed}"
         found.append(
-            Entry(metrics["core_seconds"], label, metrics["test_accuracy"], certified, metrics["test_lipschitz_bound"])
+            LeaderboardRow(
+                metrics["core_seconds"], label, metrics["test_accuracy"], certified, metrics["test_lipschitz_bound"]
+            )
         )
     return found
 
 
-def shipped_entries() -> list[Entry]:
+def shipped_entries() -> list[LeaderboardRow]:
     """The networks that come with onelip."""
     cards = [pretrained.card(name) for name in pretrained.names()]
     return [
-        Entry(
+        LeaderboardRow(
             card["core_seconds"],
             f"`{card['name']}`",
             card["accuracy"],
@@ -78,7 +80,7 @@ def shipped_entries() -> list[Entry]:
     ]
 
 
-def leaderboard_page(entries: Iterable[Entry]) -> str:
+def leaderboard_page(entries: Iterable[LeaderboardRow]) -> str:
     """The page in Markdown, quickest first; of several entries with one label the last one counts."""
     unique = {entry.label: entry for entry in entries}
     rows = [entry.cells for entry in sorted(unique.values(), key=lambda entry: entry.core_seconds)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from onelip.bench.report.cost_tables import Theory, theory_table
+from onelip.bench.report.cost_tables import LayerTheory, layer_theory_table
 from onelip.bench.report.figures.bars import accuracy_bars
 from onelip.bench.report.figures.cost_lines import cost_figures, published_cost_figures
 from onelip.bench.report.figures.curves import budget_figures
@@ -42,7 +42,7 @@ class PaperSources:
     """What the items are made of; `published_memory` are bytes by the published formulas."""
 
     study: StudyResults
-    theory: Theory
+    theory: LayerTheory
     published_memory: Mapping[NetworkSpec, float]
 
     @cached_property
@@ -82,7 +82,7 @@ def _radar(given: PaperSources) -> Sides:
 def _theory(given: PaperSources) -> Sides:
     lines = {source: tuple(line for line in given.theory.lines if line.source == source) for source in _THEORY_TITLES}
     printed, ours = (
-        replace(theory_table(replace(given.theory, lines=lines[source])), name=f"theory-{source}", title=title)
+        replace(layer_theory_table(replace(given.theory, lines=lines[source])), name=f"theory-{source}", title=title)
         for source, title in _THEORY_TITLES.items()
     )
     return [printed], [ours]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from onelip.bench.report.intervals import Timing
+from onelip.bench.report.intervals import MedianTime
 from onelip.bench.runs.specs import NetworkSpec
 from onelip.bench.terminal import visible
 
@@ -70,14 +70,14 @@ class RecordFields:
             raise UnreadableRecordError(f"{self._named(name)} is {described} in place of a name")
         return visible(value, 4 * _LONGEST_NAME)
 
-    def timing(self, name: str) -> Timing:
+    def timing(self, name: str) -> MedianTime:
         """A summary of repeated timings; the interval of few of them is infinite."""
         part = self.part(name)
         low, high = part.optional("low"), part.optional("high")
         median = part.number("median")
         if median <= 0:
             raise UnreadableRecordError(f"{self._named(name)}.median is {median:g} in place of a positive number")
-        return Timing(median, -math.inf if low is None else low, math.inf if high is None else high)
+        return MedianTime(median, -math.inf if low is None else low, math.inf if high is None else high)
 
     def network(self) -> NetworkSpec:
         """The network that a configuration names; every text in it is checked, unlike in `RunRecord.network`."""

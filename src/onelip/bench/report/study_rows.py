@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onelip.bench.report.intervals import Timing
+from onelip.bench.report.intervals import MedianTime
 from onelip.bench.runs import RunStatus
 from onelip.bench.runs.specs import NetworkSpec
 from onelip.protocol import REFERENCE
@@ -79,9 +79,9 @@ class TrainedRun:
 class PhaseTime:
     """Seconds of a batch, of the plain network's batch, and their ratio, measured in turns."""
 
-    seconds: Timing
-    plain_seconds: Timing
-    ratio: Timing
+    seconds: MedianTime
+    plain_seconds: MedianTime
+    ratio: MedianTime
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from onelip.bench.report.escaping import csv_cell, latex, markdown
-from onelip.bench.report.intervals import Share, Timing
+from onelip.bench.report.intervals import MedianTime, Share
 from onelip.bench.report.report_table import ReportTable
 
 
@@ -24,8 +24,8 @@ def to_csv(table: ReportTable) -> str:
             columns[f"{title} error"] = [
                 None if s is None or s.error is None else round(100 * s.error, 6) for s in shares
             ]
-        elif any(isinstance(value, Timing) for value in values):
-            timings = [value if isinstance(value, Timing) else None for value in values]
+        elif any(isinstance(value, MedianTime) for value in values):
+            timings = [value if isinstance(value, MedianTime) else None for value in values]
             for suffix, field in (("", "median"), (" low", "low"), (" high", "high")):
                 columns[title + suffix] = [None if t is None else getattr(t, field) for t in timings]
         else:

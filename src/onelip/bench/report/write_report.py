@@ -10,7 +10,7 @@ from onelip.atomic_files import check_place, remove_temporaries, replace_files
 from onelip.bench.file_lock import RunLock
 from onelip.bench.report.advice import Candidate
 from onelip.bench.report.candidates import measured_candidates, published_candidates
-from onelip.bench.report.cost_tables import Theory, cost_tables
+from onelip.bench.report.cost_tables import LayerTheory, cost_tables
 from onelip.bench.report.figures.bars import accuracy_bars
 from onelip.bench.report.figures.cost_lines import cost_figures
 from onelip.bench.report.figures.curves import budget_figures, loss_figures, radius_figures
@@ -50,7 +50,7 @@ def write_report(
     study: Path,
     out: Path | None = None,
     *,
-    theory: Theory | None = None,
+    theory: LayerTheory | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> WrittenReport:
     """Write `report.html`, `tables/` and `figures/` into `out` (by default the folder `report` in the study).

@@ -33,7 +33,7 @@ def tolerance(share: float) -> float:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class EpochComparison:
     """One run after one epoch; shares of the test images, ours proven, the published ones as logged."""
 
     method: str
@@ -90,7 +90,7 @@ def reproduction_spec(method: str, size: str, epochs: int, seed: int = 0) -> Run
     )
 
 
-def reproduce(spec: RunSpec, runs_dir: Path, *, device: str | None = None, progress: bool = False) -> Comparison:
+def reproduce(spec: RunSpec, runs_dir: Path, *, device: str | None = None, progress: bool = False) -> EpochComparison:
     """Train, or continue, or read what is there, and compare the last epoch with the published one."""
     assert spec.network.size is not None
     assert spec.epochs is not None
@@ -106,7 +106,7 @@ def reproduce(spec: RunSpec, runs_dir: Path, *, device: str | None = None, progr
     record = train(spec, runs_dir, options)
     if record.status is not RunStatus.FINISHED:
         raise InvalidInputError(f"{runs_dir / record.name}: the run is {record.status.value}: {record.reason}")
-    return Comparison(
+    return EpochComparison(
         method=published.key,
         size=published.size,
         epoch=published.epoch,

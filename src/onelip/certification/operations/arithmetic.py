@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onelip.certification.graph import Entrywise, Extremum, Scaled, exactly
+from onelip.certification.graph import Entrywise, EntrywiseAffine, Extremum, exactly
 from onelip.certification.operations.elementwise import clamp
 from onelip.certification.operations.registered import Call, entries, operation, root
 from onelip.certification.traced import Comparison, Traced
@@ -79,15 +79,15 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Traced) else _number(value)
 
 
-def _scaled(value: Tensor, factor: Any, shift: Any, roundings: int) -> tuple[Scaled, ...]:
+def _scaled(value: Tensor, factor: Any, shift: Any, roundings: int) -> tuple[EntrywiseAffine, ...]:
     """How features are scaled and shifted, which matters behind a linear head; the same for all inputs."""
     if value.dim() != 2:
-        return (Scaled(torch.empty(0), torch.empty(0), roundings),)
+        return (EntrywiseAffine(torch.empty(0), torch.empty(0), roundings),)
     rows = [torch.as_tensor(number, dtype=torch.float64).cpu() for number in (factor, shift)]
     if any(number.dim() > 1 and number.shape[0] != 1 for number in rows):
-        return (Scaled(torch.empty(0), torch.empty(0), roundings),)
+        return (EntrywiseAffine(torch.empty(0), torch.empty(0), roundings),)
     spread = [number.reshape(-1).expand(value.shape[1]) for number in rows]
-    return (Scaled(spread[0], spread[1], roundings),)
+    return (EntrywiseAffine(spread[0], spread[1], roundings),)
 
 
 operation("add", "__add__", "__radd__", "__iadd__")(

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.certification.circular import circular_padding, padded_image
-from onelip.certification.graph import Scores
+from onelip.certification.graph import AffineHead
 from onelip.certification.operations.registered import Call, entries, operation, operation_on_axes, per_axis
 from onelip.certification.proof_costs import announce
 from onelip.certification.traced import Traced
@@ -43,7 +43,7 @@ def _matrix(call: Call, x: Traced, weight: Any, bias: Any) -> Traced:
     bound = call.proven(("matrix", rows), numbers, prove)
     facts = ()
     if x.dim() == 2:
-        facts = (Scores(matrix, matrix.new_zeros(len(matrix)) if shift is None else shift.expand(len(matrix))),)
+        facts = (AffineHead(matrix, matrix.new_zeros(len(matrix)) if shift is None else shift.expand(len(matrix))),)
     return _kept(call.unary(x, F.linear(x.value, matrix, shift), bound, *facts), lambda t: F.linear(t, matrix, shift))
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onelip.certification.graph import Entrywise, Fact, Moved, Place, Shape, exactly
+from onelip.certification.graph import CallSite, Entrywise, Fact, Moved, Shape, exactly
 from onelip.certification.traced import Traced
 from onelip.errors import UnknownLipschitzConstant
 from onelip.linalg.layer_bound import LayerBound, Rounding
@@ -142,7 +142,7 @@ _OWN_INPUT = "its input must depend on the model's input, its numbers must not"
 class Call:
     """One call that is being recorded: what handlers say about it goes into the graph from here."""
 
-    def __init__(self, tracer: Tracer, place: Place) -> None:
+    def __init__(self, tracer: Tracer, place: CallSite) -> None:
         self.tracer, self.place = tracer, place
 
     def refused(self, why: str) -> UnknownLipschitzConstant:

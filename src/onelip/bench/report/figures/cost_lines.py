@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from onelip.bench.published import PublishedEpochs, published_epochs, published_speeds
 from onelip.bench.report.figures.direct_labels import label_line_ends
 from onelip.bench.report.figures.drawing import WIDTH, ReportFigure, horizontal_bars, line_look, new_figure, tell
-from onelip.bench.report.intervals import Timing
+from onelip.bench.report.intervals import MedianTime
 from onelip.bench.report.method_style import method_style, size_order
 from onelip.bench.report.report_table import memory, memory_unit, seconds, three_digits
 from onelip.bench.report.study_rows import MeasuredTime, StudyResults
@@ -53,8 +53,8 @@ _LOG_STEPS = (
 )
 """Round numbers of a decade, ever denser."""
 
-_Point = tuple[NetworkSpec, int, Timing]
-_Lines = dict[str, dict[str, Timing]]
+_Point = tuple[NetworkSpec, int, MedianTime]
+_Lines = dict[str, dict[str, MedianTime]]
 
 
 def cost_figures(study: StudyResults) -> list[ReportFigure]:
@@ -97,8 +97,8 @@ def _printed(row: PublishedEpochs, dataset: str) -> NetworkSpec:
     return NetworkSpec(method=row.key, size=row.size, dataset=dataset)
 
 
-def _exact(value: float) -> Timing:
-    return Timing(value, value, value)
+def _exact(value: float) -> MedianTime:
+    return MedianTime(value, value, value)
 
 
 def _plain(network: NetworkSpec) -> NetworkSpec:
@@ -111,7 +111,7 @@ def _epochs(rows: list[MeasuredTime]) -> list[_Point]:
         batches = row.epoch_seconds / row.training.seconds.median
         for network, timing in ((row.network, row.training.seconds), (_plain(row.network), row.training.plain_seconds)):
             points.append(
-                (network, row.batch_size, Timing(*(batches * t for t in (timing.median, timing.low, timing.high))))
+                (network, row.batch_size, MedianTime(*(batches * t for t in (timing.median, timing.low, timing.high))))
             )
     return points
 
@@ -125,7 +125,7 @@ def _throughputs(rows: list[MeasuredTime]) -> list[_Point]:
         ):
             # The slowest time is the lowest throughput; an interval that goes to infinity or below 0 stays unbounded.
             bounds = [row.batch_size / t if 0 < t < math.inf else math.inf for t in (timing.high, timing.low)]
-            points.append((network, row.batch_size, Timing(row.batch_size / timing.median, *bounds)))
+            points.append((network, row.batch_size, MedianTime(row.batch_size / timing.median, *bounds)))
     return points
 
 
@@ -156,7 +156,7 @@ def _draw(quantity: _Quantity, dataset: str, batch: int, lines: _Lines, where: s
     )
 
 
-def _interval(value: Timing, unit: float) -> tuple[float, float] | None:
+def _interval(value: MedianTime, unit: float) -> tuple[float, float] | None:
     return (value.low / unit, value.high / unit) if value.is_bounded and value.low < value.high else None
 
 
