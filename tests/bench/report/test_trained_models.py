@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from synthetic_study import add_memory, add_times, add_training, finish, train_config, train_metrics
 
-from onelip.bench.report.findings import findings
+from onelip.bench.report.findings import TRAINED_ONCE, findings
 from onelip.bench.report.intervals import MedianTime, Share, differ, mean_share
 from onelip.bench.report.radar_scale import accuracy_metric, cost_metric, published_radar, study_radar
 from onelip.bench.report.read_study import read_study
@@ -154,12 +154,15 @@ def test_the_radar_has_what_was_measured_and_the_papers_its_tables(tmp_path: Pat
 def test_findings_call_nothing_better_that_is_not(tmp_path: Path) -> None:
     for method, value in (("aol", 0.214), ("bcop", 0.204)):
         finish(tmp_path, "train", train_config(method, "XS", "cifar10", "2h"), train_metrics(value, 0.3, 1.0))
-    (sentence,) = findings(read_study(tmp_path), models_in(tmp_path))
+    sentence, once = findings(read_study(tmp_path), models_in(tmp_path))
+    assert once == TRAINED_ONCE
     assert "AOL XS and BCOP XS are not distinguishable" in sentence
     assert "21.4 ± 1.3 and 20.4 ± 1.3 %" in sentence
     finish(tmp_path, "train", train_config("soc", "XS", "cifar10", "2h"), train_metrics(0.30, 0.4, 1.0))
-    (sentence,) = findings(read_study(tmp_path), models_in(tmp_path))
+    sentence, _ = findings(read_study(tmp_path), models_in(tmp_path))
     assert "SOC XS certifies most: 30.0 ± 1.4 %" in sentence
+    finish(tmp_path, "train", train_config("soc", "XS", "cifar10", "2h", seed=1), train_metrics(0.31, 0.4, 1.0))
+    assert TRAINED_ONCE not in findings(read_study(tmp_path), models_in(tmp_path))
 
 
 def test_findings_name_the_best_of_other_networks_apart(tmp_path: Path) -> None:
@@ -168,6 +171,6 @@ def test_findings_name_the_best_of_other_networks_apart(tmp_path: Path) -> None:
         config = train_config(method, "S", "cifar10", "2h")
         config["network"]["model"] = "fastnet"
         finish(tmp_path, "train", config, train_metrics(value, 0.5, 1.0))
-    best, other = findings(read_study(tmp_path), models_in(tmp_path))
+    best, other, _ = findings(read_study(tmp_path), models_in(tmp_path))
     assert "AOL XS certifies 25.0" in best
     assert "fastnet S certifies 41.0" in other

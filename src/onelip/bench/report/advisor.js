@@ -117,7 +117,7 @@ const onelipAdvisor = (() => {
     const words = {
       memory: `${memory(v.candidate.memory_bytes)} of memory and ${card(data.allowance)} to spare`,
       hours: `a training of ${v.result.budget}`,
-      latency: `${ratio(v.candidate.latency_ratio)} the inference time of plain`,
+      latency: `${ratio(v.candidate.latency_ratio)} the inference time of the plain network`,
     };
     return v.broken.map((name) => words[name]).join(" and ");
   };
@@ -136,7 +136,7 @@ const onelipAdvisor = (() => {
     }
     const bits = [`training for ${spaced(best.result.budget)}`];
     if (best.candidate.memory_bytes !== null) bits.push(`${memory(best.candidate.memory_bytes)} of memory in training`);
-    if (best.candidate.latency_ratio !== null) bits.push(`${ratio(best.candidate.latency_ratio)} the inference time of plain`);
+    if (best.candidate.latency_ratio !== null) bits.push(`${ratio(best.candidate.latency_ratio)} the inference time of the plain network`);
     let text = `Use ${label(best)}: it certifies ${share(best.result)} at radius 36/255. Costs: ${bits.join(", ")}. `;
     const gap = (v) => Math.abs(v.result.certified - best.result.certified) <= 1.96 * Math.hypot(v.result.error ?? 0, best.result.error ?? 0);
     const equal = verdicts.filter((v) => v !== best && v.group === "fits" && gap(v)).slice(0, 4);

@@ -25,6 +25,8 @@ BASELINE = (
     "Lipschitz constant, so it certifies nothing; times, memory and operations are given relative to it."
 )
 
+TRAINED_ONCE = "Every network was trained once: ± counts the draw of the test images, and not that of the seed."
+
 
 def baseline(models: Sequence[TrainedModel]) -> str:
     """What the names in the report mean: plain, and sizes that are not the paper's."""
@@ -42,6 +44,8 @@ def findings(study: StudyResults, models: Sequence[TrainedModel]) -> list[str]:
     sentences = [_best(dataset, own) for dataset, own in by_dataset(compared).items()]
     warnings = [study.mixed_devices] if study.mixed_devices else []
     sentences += _other_networks(models, compared)
+    if compared and all(model.certified_36 and model.certified_36.seeds == 1 for model in compared):
+        sentences.append(TRAINED_ONCE)
     return [*warnings, *sentences, *_fastest(main_times(study)), *_memory_range(study), *study.notes]
 
 

@@ -81,9 +81,9 @@ def shipped_entries() -> list[LeaderboardRow]:
 
 
 def leaderboard_page(entries: Iterable[LeaderboardRow]) -> str:
-    """The page in Markdown, quickest first; of several entries with one label the last one counts."""
+    """The page in Markdown, quickest first, of equal times the best; of several with one label the last one counts."""
     unique = {entry.label: entry for entry in entries}
-    rows = [entry.cells for entry in sorted(unique.values(), key=lambda entry: entry.core_seconds)]
+    rows = [entry.cells for entry in sorted(unique.values(), key=lambda e: (round(e.core_seconds), -e.certified[0]))]
     literature = [_published_cells(model) for model in (*published_state_of_the_art(), *published_later())]
     return "\n".join(
         [

@@ -226,7 +226,7 @@ def ranking_table(compared: Sequence[TrainedModel]) -> ReportTable:
         title="Ranking points",
         caption="As in the paper: a model gets three points for a first place on its data set, two for a place in the "
         "top 3, one for a place in the top 10, and a method the points of all its models. Longest budget of each data "
-        f"set, 3 x 3 kernels, {len(compared)} models. Points go by order alone, also where differences "
+        f"set, 3 x 3 kernels, {len(compared)} models. Points go by order alone, even where differences "
         "may be chance.",
         columns=(METHOD, *columns, Column("points", "By accuracy", best="highest")),
         rows=rows,
