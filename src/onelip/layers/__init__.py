@@ -11,16 +11,20 @@ import importlib
 import pkgutil
 from typing import TYPE_CHECKING, Any, Literal
 
+from torch import nn
+
 from onelip.errors import InvalidInputError, did_you_mean
 from onelip.layers.activations import Abs, GroupSort, Householder, MaxMin
 from onelip.layers.base import LipschitzLayer
 from onelip.layers.centering import BatchCentering, BatchLipNorm, LayerCentering
 from onelip.layers.combine import ConvexSum, FlipAverage, LipschitzConcat, LipschitzResidual, UnitRowsLinear
 from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.parametrization import constrain
 from onelip.layers.peer_names import (
     AdaptiveOrthoConv2d,
     AdaptiveOrthoConvTranspose2d,
     BatchCentering2D,
+    FrobeniusLinear,
     GroupSort2,
     HouseHolder,
     InvertibleDownSampling,
@@ -43,6 +47,7 @@ from onelip.layers.pooling import (
 )
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
+from onelip.layers.spectral import FrobeniusConv2d
 from onelip.layers.variants import LipschitzConv1d, LipschitzConvTranspose2d, of_signals, transposed
 from onelip.layers.volumes import LipschitzConv3d, of_volumes
 
@@ -173,6 +178,19 @@ def create_linear(method: str, *args: Any, variant: Variant = "own", **kwargs: A
     return _classes(method, variant)[1](*args, **kwargs)
 
 
+def parametrize(module: nn.Module, method: str = "bjorck", name: str = "weight") -> nn.Module:
+    """Constrain a weight of a module of torch's in place, by the transformation of a method; returns the module.
+
+    Args:
+        module: a linear layer, a convolution of signals or images, transposed or not, or any module with a matrix.
+        method: for matrices aol, bcop, bjorck, cholesky, lot, oni or spectral; for kernels aol, bjorck or oni.
+        name: the parameter.
+
+    `torch.nn.utils.parametrize.remove_parametrizations(module, name)` leaves the constrained weight in its place.
+    """
+    return constrain(module, get_method(method), name)
+
+
 def _classes(method: str, variant: str) -> tuple[type[LipschitzConv2d], type[LipschitzLinear]]:
     info = get_method(method)
     if variant == "own":
@@ -236,6 +254,8 @@ __all__ = [
     "ECOLinear",
     "FirstChannels",
     "FlipAverage",
+    "FrobeniusConv2d",
+    "FrobeniusLinear",
     "FullSort",
     "GroupSort",
     "GroupSort2",
@@ -313,6 +333,7 @@ __all__ = [
     "create_linear",
     "get_method",
     "list_methods",
+    "parametrize",
 ]
 
 # The list above is for type checkers, which do not run this file; the names of all methods found belong to it.
