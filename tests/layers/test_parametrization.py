@@ -78,6 +78,7 @@ def test_gradients_reach_the_free_weight_and_steps_change_it() -> None:
 def test_it_is_the_transformation_of_the_layer_and_can_be_taken_off() -> None:
     torch.manual_seed(0)
     linear, layer = nn.Linear(5, 5), BjorckLinear(5, 5)
+    assert layer.bias is not None
     with torch.no_grad():
         layer.weight.copy_(linear.weight)
         layer.bias.copy_(linear.bias)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from torch import nn
 
@@ -121,6 +121,7 @@ def _find_methods() -> dict[str, MethodInfo]:
 
 
 Variant = Literal["own", "published"]
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 _METHODS = _find_methods()
 _TRANSPOSED = {key: transposed(method.conv) for key, method in _METHODS.items()}
@@ -178,7 +179,7 @@ def create_linear(method: str, *args: Any, variant: Variant = "own", **kwargs: A
     return _classes(method, variant)[1](*args, **kwargs)
 
 
-def parametrize(module: nn.Module, method: str = "bjorck", name: str = "weight") -> nn.Module:
+def parametrize(module: AnyModule, method: str = "bjorck", name: str = "weight") -> AnyModule:
     """Constrain a weight of a module of torch's in place, by the transformation of a method; returns the module.
 
     Args:
@@ -188,7 +189,8 @@ def parametrize(module: nn.Module, method: str = "bjorck", name: str = "weight")
 
     `torch.nn.utils.parametrize.remove_parametrizations(module, name)` leaves the constrained weight in its place.
     """
-    return constrain(module, get_method(method), name)
+    constrain(module, get_method(method), name)
+    return module
 
 
 def _classes(method: str, variant: str) -> tuple[type[LipschitzConv2d], type[LipschitzLinear]]:

@@ -53,20 +53,21 @@ class ConstrainedWeight(nn.Module):
         return weight
 
 
-def constrain(module: nn.Module, info: MethodInfo, name: str) -> nn.Module:
-    """Register the transformation of a method for one parameter of a module; returns the module."""
+def constrain(module: nn.Module, info: MethodInfo, name: str) -> None:
+    """Register the transformation of a method for one parameter of a module."""
     weight = getattr(module, name, None)
     if not isinstance(weight, nn.Parameter):
         raise InvalidInputError(f"{type(module).__name__} has no parameter {name!r} that is free to be constrained")
     if isinstance(module, _CONVOLUTIONS) and name == "weight":
-        return _register(module, name, _for_kernel(info, module, weight))
+        register_parametrization(module, name, _for_kernel(info, module, weight))
+        return
     if weight.dim() != 2:
         raise InvalidInputError(
             f"{type(module).__name__}.{name} has the shape {tuple(weight.shape)}: a matrix can be constrained, or the "
             "kernel of nn.Conv1d, nn.Conv2d and their transposes"
         )
     layer = info.linear_layer(weight.shape[1], weight.shape[0], bias=False, device="meta")
-    return _register(module, name, ConstrainedWeight(_checked(layer, info, "matrix"), None))
+    register_parametrization(module, name, ConstrainedWeight(_checked(layer, info, "matrix"), None))
 
 
 def _for_kernel(info: MethodInfo, module: Any, weight: Tensor) -> ConstrainedWeight:
@@ -86,8 +87,3 @@ def _checked(layer: ParametrisedLayer, info: MethodInfo, kind: str) -> Parametri
         allowed = "aol, bcop, bjorck, cholesky, lot, oni or spectral" if kind == "matrix" else "aol, bjorck or oni"
         raise InvalidInputError(f"{info.key} does not transform a {kind} alone, use {allowed}, or its own layer")
     return layer
-
-
-def _register(module: nn.Module, name: str, constraint: ConstrainedWeight) -> nn.Module:
-    register_parametrization(module, name, constraint)
-    return module
