@@ -80,7 +80,8 @@ def allowed_factory(name: str, allow: str | Sequence[str]) -> Factory:
         package = module_name.split(".")[0]
         raise InvalidInputError(
             f"its network is built by {name}, and importing that runs code; if you trust it, pass the function, "
-            f"load_model(path, factory=...), or allow its name or package, load_model(path, allow=({package!r},))"
+            f"load_model(path, factory=...), or allow its package, load_model(path, allow=({package!r},)); on the "
+            f"command line --model {name}"
         )
     factory = find_factory(name)
     home = getattr(factory, "__module__", None)

@@ -9,7 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from onelip.layers import MethodInfo, SOCLinear, StandardConv2d, StandardLinear, get_method, list_methods
+from onelip.layers import (
+    CPLLinear,
+    MethodInfo,
+    SLLLinear,
+    SOCLinear,
+    StandardConv2d,
+    StandardLinear,
+    get_method,
+    list_methods,
+)
 
 each_method = pytest.mark.parametrize("method", list_methods(), ids=lambda m: m.key)
 
@@ -107,9 +116,20 @@ def test_a_layer_that_pays_for_a_square_says_so(method: MethodInfo) -> None:
             (warning,) = caught
             assert f"has {count:,} parameters in place of {plain:,}" in str(warning.message)
             assert "take aol, bcop or lot" in str(warning.message)
+            assert ("or a small rank=" in str(warning.message)) == (method.key == "bro")
             assert warning.filename == __file__
         else:
             assert not caught
+
+
+def test_a_place_in_a_program_is_warned_of_once() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            CPLLinear(1024, 10, device="meta")
+        CPLLinear(1024, 10, device="meta")
+        SLLLinear(1024, 10, device="meta")
+    assert [str(warning.message).split()[0] for warning in caught] == ["CPLLinear", "CPLLinear", "SLLLinear"]
 
 
 def test_methods_that_the_warning_names_need_no_square() -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from torch import nn
 
 from onelip.errors import InvalidInputError, did_you_mean
 from onelip.layers.activations import Abs, GroupSort, Householder, MaxMin
@@ -17,10 +19,12 @@ from onelip.layers.base import LipschitzLayer
 from onelip.layers.centering import BatchCentering, BatchLipNorm, LayerCentering
 from onelip.layers.combine import ConvexSum, FlipAverage, LipschitzConcat, LipschitzResidual, UnitRowsLinear
 from onelip.layers.info import Complexity, MethodInfo
+from onelip.layers.parametrization import constrain
 from onelip.layers.peer_names import (
     AdaptiveOrthoConv2d,
     AdaptiveOrthoConvTranspose2d,
     BatchCentering2D,
+    FrobeniusLinear,
     GroupSort2,
     HouseHolder,
     InvertibleDownSampling,
@@ -43,6 +47,7 @@ from onelip.layers.pooling import (
 )
 from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
+from onelip.layers.spectral import FrobeniusConv2d
 from onelip.layers.variants import LipschitzConv1d, LipschitzConvTranspose2d, of_signals, transposed
 from onelip.layers.volumes import LipschitzConv3d, of_volumes
 
@@ -116,6 +121,7 @@ def _find_methods() -> dict[str, MethodInfo]:
 
 
 Variant = Literal["own", "published"]
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 _METHODS = _find_methods()
 _TRANSPOSED = {key: transposed(method.conv) for key, method in _METHODS.items()}
@@ -171,6 +177,20 @@ def create_conv3d(method: str, *args: Any, **kwargs: Any) -> LipschitzConv3d:
 def create_linear(method: str, *args: Any, variant: Variant = "own", **kwargs: Any) -> LipschitzLinear:
     """`<Method>Linear(*args, **kwargs)` by the method's key; `variant` as for `create_conv`."""
     return _classes(method, variant)[1](*args, **kwargs)
+
+
+def parametrize(module: AnyModule, method: str = "bjorck", name: str = "weight") -> AnyModule:
+    """Constrain a weight of a module of torch's in place, by the transformation of a method; returns the module.
+
+    Args:
+        module: a linear layer, a convolution of signals or images, transposed or not, or any module with a matrix.
+        method: for matrices aol, bcop, bjorck, cholesky, lot, oni or spectral; for kernels aol, bjorck or oni.
+        name: the parameter.
+
+    `torch.nn.utils.parametrize.remove_parametrizations(module, name)` leaves the constrained weight in its place.
+    """
+    constrain(module, get_method(method), name)
+    return module
 
 
 def _classes(method: str, variant: str) -> tuple[type[LipschitzConv2d], type[LipschitzLinear]]:
@@ -236,6 +256,8 @@ __all__ = [
     "ECOLinear",
     "FirstChannels",
     "FlipAverage",
+    "FrobeniusConv2d",
+    "FrobeniusLinear",
     "FullSort",
     "GroupSort",
     "GroupSort2",
@@ -313,6 +335,7 @@ __all__ = [
     "create_linear",
     "get_method",
     "list_methods",
+    "parametrize",
 ]
 
 # The list above is for type checkers, which do not run this file; the names of all methods found belong to it.

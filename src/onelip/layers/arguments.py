@@ -81,9 +81,10 @@ def warn_of_squares(layer: nn.Module, needed: int) -> None:
     """Say so where a method that needs a square operator pays for it in parameters, many times what torch needs."""
     used = sum(parameter.numel() for parameter in layer.parameters())
     if used >= MANY_PARAMETERS and used > 8 * needed:
+        smaller = ", or a small rank=" if hasattr(layer, "rank") else ""
         warnings.warn(
             f"{type(layer).__name__} has {used:,} parameters in place of {needed:,}, because its operator is square; "
-            "take aol, bcop or lot, which need no square",
+            f"take aol, bcop or lot, which need no square{smaller}",
             stacklevel=_callers_level(),
         )
 

@@ -28,5 +28,6 @@ AdaptiveOrthoConv2d = BCOPConv2d
 AdaptiveOrthoConvTranspose2d = transposed(BCOPConv2d)
 OrthoLinear = BCOPLinear
 UnitNormLinear = UnitRowsLinear
+FrobeniusLinear = UnitRowsLinear
 BatchCentering2D = BatchCentering
 LayerCentering2D = LayerCentering

@@ -4,6 +4,11 @@ Dividing by an estimate of the norm from below, as the usual power iteration giv
 Here s is the bound of a Gram iteration (Delattre et al., 2023), in training and in evaluation alike: for a convolution
 the largest one over the frequencies of its torus, which is larger than the image by k - 1 with zero padding. A zero
 weight stays zero.
+
+`FrobeniusConv2d` takes a bound that costs next to nothing and loses much: ||K^(f)||_2 <= ||K^(f)||_F at every
+frequency f, and |K^(f)_oi| is at most the sum of the magnitudes of the taps of o and i, so that
+s = sqrt(sum_oi (sum_t |K_oit|)^2) bounds the norm for every image size. An orthogonal 1 x 1 kernel of c channels is
+divided by sqrt(c).
 """
 
 from __future__ import annotations
@@ -48,6 +53,23 @@ class SpectralConv2d(KernelConv2d):
             norm = gram_norm_bound(kernel[..., 0, 0], GRAM_ITERATIONS)
         else:
             norm = conv_norm_bound(kernel, size, self.padding_mode, GRAM_ITERATIONS)
+        return Kernel(normalised(kernel, norm), self.padding_mode)
+
+
+class FrobeniusConv2d(SpectralConv2d):
+    """Convolution with a kernel divided by a Frobenius norm; cheap, and for layers of few channels only."""
+
+    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
+        """Weight and bias; the bound holds for all sizes."""
+        super().create_parameters(bias, factory)
+        self.size_dependent = False
+
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Kernel:
+        """K / s."""
+        kernel = tensors["weight"]
+        taps = kernel.abs().sum((-2, -1))
+        largest = taps.detach().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(taps.dtype).tiny)
+        norm = torch.linalg.vector_norm(taps / largest, dim=(-2, -1)) * largest[..., 0, 0]  # squares do not underflow
         return Kernel(normalised(kernel, norm), self.padding_mode)
 
 

@@ -69,9 +69,36 @@ def test_npz_in_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     images = torch.rand(30, 5, 8, 8).numpy()
     np.savez(path, images=images, labels=np.arange(30) % 3)
     study = ["compare", "--methods", "aol", "--width", "8", "--epochs", "1", "--batch-size", "8", "--measure", "none"]
-    assert run_command([*study, "--datasets", str(path), "--out", str(tmp_path / "study"), "--dry-run"]) == 0
-    assert "npz:mine" in capsys.readouterr().out.replace("\n", "")
+    for option in ("--datasets", "--dataset"):
+        assert run_command([*study, option, str(path), "--out", str(tmp_path / "study"), "--dry-run"]) == 0
+        assert "npz:mine" in capsys.readouterr().out.replace("\n", "")
+    assert (
+        run_command(
+            [
+                "measure",
+                "macs",
+                "--methods",
+                "aol",
+                "--sizes",
+                "XS",
+                "--dataset",
+                str(path),
+                "--runs-dir",
+                str(tmp_path / "m"),
+            ]
+        )
+        == 0
+    )
     assert run_command(["data", "verify"]) == 0
+
+
+def test_a_small_data_set_needs_no_batch_size(folder: Path, tmp_path: Path) -> None:
+    """16 training images, two of them for validation: a batch of the recipe's 64 would never be full."""
+    arguments = ["--method", "aol", "--width", "4", "--dataset", str(folder), "--epochs", "1", "--quiet"]
+    assert run_command(["train", *arguments, "--runs-dir", str(tmp_path / "runs")]) == 0
+    (run,) = load_records(tmp_path / "runs").runs
+    assert run.record.config["batch_size"] == 8
+    assert run_command(["train", *arguments, "--batch-size", "64", "--runs-dir", str(tmp_path / "other")]) == 2
 
 
 def test_a_bad_file_is_named(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,16 +50,19 @@ def test_train_evaluate_check_export(tmp_path: Path, capsys: pytest.CaptureFixtu
     evaluate = ["evaluate", run.folder.name, "--runs-dir", str(tmp_path)]
     assert run_command(evaluate) == 2, "the name in a record is not imported"
     assert f"--model {MODEL}" in capsys.readouterr().err
-    assert run_command(["evaluate", str(run.folder), "--model", MODEL]) == 0, "the path that training printed"
+    for path in (run.folder, checkpoint):
+        assert run_command(["evaluate", str(path), "--model", MODEL]) == 0, "the path that training printed"
     check = ["check", str(checkpoint), "--samples", "8", "--tolerance", "0.01"]  # on what it was trained on
     assert run_command(check) == 2
     run_command([*check, "--model", MODEL])
     assert "proven Lipschitz bound" in capsys.readouterr().out
     program = tmp_path / "model.pt2"
-    export = ["export", str(checkpoint), "--model", MODEL, "--torch-export", str(program)]
-    assert run_command(export) == 2
+    write = ["--model", MODEL, "--torch-export", str(program)]
+    assert run_command(["export", str(checkpoint), *write]) == 0, "its run says what it takes"
+    alone = str(shutil.copy(checkpoint, tmp_path / "alone.safetensors"))
+    assert run_command(["export", alone, *write]) == 2
     assert "--input-shape" in capsys.readouterr().err
-    assert run_command([*export, "--input-shape", "3", "8", "8"]) == 0
+    assert run_command(["export", alone, *write, "--input-shape", "3", "8", "8"]) == 0
     x = torch.rand(2, 3, 8, 8)
     torch.testing.assert_close(torch.export.load(program).module()(x), model(x).detach(), rtol=1e-4, atol=1e-5)
 

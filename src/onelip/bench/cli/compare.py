@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from onelip.bench.cli.engine_options import EngineOptions
 from onelip.bench.cli.report import write_study_report
@@ -15,7 +15,7 @@ from onelip.bench.data import load
 from onelip.bench.engines.driver import Driver
 from onelip.bench.measurement.memory_limits import GIB, available_memory
 from onelip.bench.runs import dump_json
-from onelip.bench.runs.dataset_option import DatasetOption
+from onelip.bench.runs.dataset_option import DATASETS_ALIAS, DatasetOption
 from onelip.bench.runs.devices import usable_device
 from onelip.bench.runs.durations import Clock
 from onelip.bench.runs.recipes import RecipeName
@@ -60,7 +60,7 @@ class CompareCommand:
     """Sizes of the paper's ConvNet."""
     width: int | None = None
     """Channels after the first layer, instead of --sizes."""
-    datasets: tuple[DatasetOption, ...] = ()
+    datasets: Annotated[tuple[DatasetOption, ...], DATASETS_ALIAS] = ()
     """Data sets, see `onelip data list`, folders with one sub-folder of images per class, or .npz files."""
     budgets: tuple[str, ...] = ()
     """Training times of the final trainings, such as 2h 10h 24h."""

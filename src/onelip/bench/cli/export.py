@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from onelip.bench.cli.images import MODEL_HELP, load_trusted
+from onelip.bench.cli.images import MODEL_HELP, load_trusted, shape_of_inputs
 from onelip.bench.cli.stages import stages
 from onelip.bench.runs import dump_json
 from onelip.errors import InvalidInputError
@@ -32,7 +32,7 @@ class ExportOptions:
 
     model: Annotated[str | None, tyro.conf.arg(help=MODEL_HELP)] = None
     input_shape: tuple[int, ...] | None = None
-    """Shape of one input, such as 3 32 32; a ConvNet knows its own."""
+    """Shape of one input, such as 3 32 32; by default what the network says, or that of the data of its run."""
     quiet: bool = False
     """Show no progress."""
     json: bool = False
@@ -43,7 +43,7 @@ class ExportOptions:
         if self.onnx is None and self.torch_export is None:
             raise InvalidInputError("say what to write: --onnx FILE, --torch-export FILE, or both")
         model = load_trusted(self.checkpoint, self.model)
-        given = self.input_shape or getattr(model, "input_shape", None)
+        given = self.input_shape or shape_of_inputs(model, self.checkpoint)
         if given is None:
             raise InvalidInputError("say what the network takes: --input-shape CHANNELS HEIGHT WIDTH")
         written: list[Path] = []

@@ -25,8 +25,18 @@ def load_trusted(checkpoint: str, model: str | None) -> nn.Module:
 
 def trained_on(checkpoint: str) -> str:
     """The data set of the run in whose folder a file lies; cifar10-mini where it lies in none."""
+    return _dataset_of_run(checkpoint) or "cifar10-mini"
+
+
+def shape_of_inputs(model: nn.Module, checkpoint: str) -> tuple[int, ...] | None:
+    """That which a network declares, else that of the data it was trained on; None where neither is known."""
+    dataset = _dataset_of_run(checkpoint)
+    return getattr(model, "input_shape", None) or (None if dataset is None else get_dataset(dataset).shape)
+
+
+def _dataset_of_run(checkpoint: str) -> str | None:
     folder = Path(checkpoint).absolute().parent
-    return read_record(folder).network.dataset if is_run(folder) else "cifar10-mini"
+    return read_record(folder).network.dataset if is_run(folder) else None
 
 
 def first_test_images(model: nn.Module, dataset: str, samples: int, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -15,7 +15,7 @@ from onelip.bench.measurement import REFERENCE, Measurement, Outcome, Quantity, 
 from onelip.bench.measurement.peers import PEERS, peer_versions
 from onelip.bench.measurement.throughput import default_rounds
 from onelip.bench.runs import NetworkSpec, dump_json
-from onelip.bench.runs.dataset_option import DatasetOption
+from onelip.bench.runs.dataset_option import DATASETS_ALIAS, DatasetOption
 from onelip.bench.runs.devices import usable_device
 from onelip.bench.terminal import Terminal
 from onelip.errors import InvalidInputError, did_you_mean
@@ -39,7 +39,7 @@ class Networks:
     model: str = "convnet"
     """Architecture: convnet is the paper's; fastnet, ... are those of `onelip.models`; or module:function, your
     function of num_classes and input_shape that returns a model, whose ratios are to the plain ConvNet XS."""
-    datasets: tuple[DatasetOption, ...] = ("cifar10",)
+    datasets: Annotated[tuple[DatasetOption, ...], DATASETS_ALIAS] = ("cifar10",)
     """Data sets; only the shapes of their images matter, nothing is downloaded."""
     kernel_size: int = 3
     """Height and width of the kernels."""

@@ -55,7 +55,7 @@ class BatchStream:
             )
         if drop_last and len(split) < batch_size:
             raise InvalidInputError(
-                f"batch_size {batch_size} is larger than the {len(split)} images there are; choose a smaller one"
+                f"batch_size {batch_size} is larger than the {len(split)} images there are; choose at most {len(split)}"
             )
         self.split, self.batch_size, self.seed, self.augment = split, batch_size, seed, augment
         self.drop_last, self.rank, self.world_size = drop_last, rank, world_size

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from onelip.bench.data import Dataset, read_folder, read_npz
@@ -52,6 +53,9 @@ def describe(dataset: Dataset) -> str:
         f"{padded if any(config.image_padding) else ''}; {dataset.note}"
     )
 
+
+DATASETS_ALIAS = tyro.conf.arg(aliases=["--dataset"])
+"""Where several data sets are taken, the option for one works as well."""
 
 DatasetOption = Annotated[
     str,

@@ -191,7 +191,8 @@ class RunSpec:
     """Starts, padding and layer arguments: onelip's own, or those of the comparison paper's code. auto is published
     for the recipe paper, where the paper has the method and it can be certified, else own."""
     batch_size: int | None = None
-    """Images per step, over all processes; by default that of the recipe (paper and fast: 256; short: 64)."""
+    """Images per step, over all processes; by default that of the recipe (paper and fast: 256; short: 64), halved until
+    a small data set fills a batch."""
     lr: float | None = None
     """Highest learning rate of the schedule; by default the paper's for this network (short: 0.002 for most)."""
     weight_decay: float | None = None
@@ -258,11 +259,20 @@ class RunSpec:
         recipe = recipe_for(self.recipe, self.budget_seconds)
         defaults = asdict(recipe) | rates
         defaults["augmentation"] = recipe.augmentation or self.network.data.augmentation
+        defaults["batch_size"] = self._filled_batch(recipe.batch_size)
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 self._set(name, value)
         self._set("optimizer", self.settings.optimizer.lower())
         self._check_numbers()
+
+    def _filled_batch(self, batch_size: int) -> int:
+        """Halved until the training images fill it; each class may give one image more to validation than its share."""
+        data = self.network.data
+        images = data.train_size * (1 - self.validation_fraction) - data.num_classes
+        while batch_size > max(images, 1):
+            batch_size //= 2
+        return batch_size
 
     def _rates(self, method: MethodInfo) -> dict[str, float]:
         """Learning rate and weight decay, where they are not given."""

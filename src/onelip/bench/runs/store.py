@@ -165,9 +165,10 @@ def is_run(folder: Path) -> bool:
 
 
 def find_run(runs_dir: Path, name: str) -> Path:
-    """Folder of the run with this name, or with the only name that begins so; or the path of a run."""
-    if is_run(Path(name)):
-        return Path(name)
+    """Folder of the run with this name, or with the only name that begins so; or the path of a run or of its model."""
+    path = Path(name).parent if Path(name).is_file() else Path(name)
+    if is_run(path):
+        return path
     if not runs_dir.is_dir():
         raise InvalidInputError(f"{runs_dir}: no such folder of runs")
     names = sorted(path.name for path in runs_dir.iterdir() if is_run(path))
