@@ -27,9 +27,9 @@ from onelip.linalg.verified import eigenvectors
 
 _LARGEST_SHARE = 1 / 32
 """Rows relative to all of them: more would make the steps as expensive as all eigenvectors."""
-_LOOKED_AT = (4, 6, 8, 12, 16, 20)
+_LOOKED_AT = (4, 6, 8, 10, 12, 16, 20)
 """After how many steps the result is looked at. Tensors without numbers stand for those that need the third."""
-_TOLERANCE = 1e-6
+_TOLERANCE = 1e-5
 """Of the last block of E_1 T^(-1/2), relative to the whole."""
 _NOISE = 1e-12
 """Eigenvalues of K relative to the largest one, squares of the singular values that count."""
