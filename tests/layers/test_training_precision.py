@@ -11,6 +11,7 @@ from torch import Tensor
 import onelip
 from onelip.layers import MethodInfo, list_methods
 from onelip.layers.base import LipschitzLayer
+from onelip.layers.spatial import MatrixLinear
 from onelip.linalg import autocorrelation, rescaling
 
 METHODS = [pytest.param(method, id=method.key) for method in list_methods()]
@@ -93,3 +94,16 @@ def test_exact_transforms_have_gradients() -> None:
         (expected,) = torch.autograd.grad(layer(x.double()).relu().sum(), layer.get_parameter("weight"))
         for found in (usual, exact):
             assert (found - expected).norm() <= 2e-3 * expected.norm()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@torch.no_grad()
+def test_first_outputs_are_as_close_as_declared(method: MethodInfo) -> None:
+    """Those that a network uses of its last layer, by what training takes for few of them."""
+    torch.manual_seed(0)
+    layer, x = method.linear_layer(128, 128), torch.randn(4, 128)
+    if not isinstance(layer, MatrixLinear):
+        pytest.skip("not a layer of one matrix")
+    layer.weight.copy_(_conditioned((128, 128)))
+    trained, evaluated = layer.train().first_outputs(3).apply(x, layer.bias), layer.eval()(x)[:, :3]
+    assert (trained - evaluated).norm() <= method.training_error * x.norm()

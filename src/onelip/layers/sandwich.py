@@ -47,7 +47,7 @@ from onelip.linalg.fourier import (
 from onelip.linalg.layer_bound import LayerBound, compose
 from onelip.linalg.linear_bounds import blocks_norm_bound, dft_norm_bound, matrix_bound, spectral_bound
 from onelip.linalg.measured_rounding import Product, behind, measured, moving
-from onelip.linalg.orthogonal import cayley, cayley_gradient
+from onelip.linalg.orthogonal import cayley, gradient_of_blocks
 from onelip.linalg.packed_functions import Matrices, MatrixFunction, packed_values
 from onelip.linalg.proven import SAFETY, norm_bound
 
@@ -84,10 +84,9 @@ class SandwichHalves(MatrixFunction):
         return self.plain(matrix), ()
 
     def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
-        """That of the isometry that the halves are parts of."""
-        isometry = torch.cat([values[0], values[1].mH], dim=-2) / math.sqrt(2)
-        gradient = torch.cat([gradients[0], gradients[1].mH], dim=-2) * math.sqrt(2)
-        return cayley_gradient(matrix, isometry, gradient)
+        """That of the isometry whose blocks times sqrt(2) the halves are."""
+        found = gradient_of_blocks(matrix, values[0] / math.sqrt(2), gradients[0], gradients[1].mH)
+        return found.mul_(math.sqrt(2))
 
 
 class _Sandwich(ParametrisedLayer):

@@ -120,20 +120,28 @@ def _twice_without_identity(matrix: Tensor) -> Tensor:
 
 def cayley_gradient(matrix: Tensor, isometry: Tensor, gradient: Tensor) -> Tensor:
     """That of a W with at least as many rows as columns, given Q and its gradient."""
+    columns = matrix.shape[-1]
+    return gradient_of_blocks(
+        matrix, isometry[..., :columns, :], gradient[..., :columns, :], gradient[..., columns:, :]
+    )
+
+
+def gradient_of_blocks(matrix: Tensor, upper: Tensor, above: Tensor, below: Tensor) -> Tensor:
+    """The same, given the block Q_1 of Q and the gradients of both blocks: Q_2 is not needed."""
     columns, limit = matrix.shape[-1], _cayley_limit(matrix)
-    above = one_batch(gradient[..., :columns, :])
-    double = one_batch(isometry[..., :columns, :]) + identity(columns, matrix)  # 2 Z
+    rows = rows_in_use(above)
+    above = one_batch(above)
+    double = one_batch(upper) + identity(columns, matrix)  # 2 Z
 
     def to_upper(to_a: Tensor) -> Tensor:
         part = matrix[..., :columns, :]
         return _limit_gradient(part, ((to_a.mH - to_a) / 2).reshape(part.shape), limit)
 
     if matrix.shape[-2] == columns:
-        rows = rows_in_use(gradient)
         if rows is not None:
             return to_upper(torch.bmm(double[:, rows].mH, torch.bmm(above[:, rows], double.mH)))
         return to_upper(torch.bmm(torch.bmm(double.mH, above), double.mH))  # of -2 dA
-    below = one_batch(gradient[..., columns:, :])
+    below = one_batch(below)
     lower, root = _in_limits(one_batch(matrix[..., columns:, :]), math.sqrt(limit))
     above = torch.baddbmm(above, lower.mH, below, alpha=-root)
     to_a = torch.bmm(torch.bmm(double.mH, above), double.mH)

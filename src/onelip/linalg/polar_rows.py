@@ -27,9 +27,9 @@ from onelip.linalg.verified import eigenvectors
 
 _LARGEST_SHARE = 1 / 32
 """Rows relative to all of them: more would make the steps as expensive as all eigenvectors."""
-_LOOKED_AT = (4, 6, 8, 12, 16, 20)
-"""After how many steps the result is looked at. Tensors without numbers stand for those that need the third."""
-_TOLERANCE = 1e-6
+_LOOKED_AT = (4, 8, 10, 12, 16, 20)
+"""After how many steps the result is looked at. Tensors without numbers stand for those that need the second."""
+_TOLERANCE = 1e-5
 """Of the last block of E_1 T^(-1/2), relative to the whole."""
 _NOISE = 1e-12
 """Eigenvalues of K relative to the largest one, squares of the singular values that count."""
@@ -55,7 +55,7 @@ class _Krylov(NamedTuple):
     def has_converged(self) -> bool:
         """Whether the last step has added next to nothing."""
         if self.basis.is_meta:
-            return len(self.basis) == _LOOKED_AT[2] * len(self.start)
+            return len(self.basis) == _LOOKED_AT[1] * len(self.start)
         found = self.inverse_root()
         last = torch.linalg.vector_norm(found[:, -len(self.start) :])
         return bool(last <= _TOLERANCE * torch.linalg.vector_norm(found))
@@ -147,6 +147,6 @@ def _orthonormal(block: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
     such part and the arbitrary row that takes its place has none either.
     """
     first, upper = torch.linalg.qr((block - (block @ basis.mT) @ basis).mT)
-    again, correction = torch.linalg.qr(first - basis.mT @ (basis @ first))
+    again, correction = torch.linalg.qr((first.mT - (first.mT @ basis.mT) @ basis).mT)
     is_new = correction.diagonal().abs() > 0.5
     return (again * is_new).mT, (correction @ upper).mT * is_new

@@ -43,11 +43,11 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
         return torch.linalg.solve_triangular(triangular, unitary.mH @ right, upper=True)
 
     routines = [
-        lambda: torch.linalg.solve(matrix, right),
-        lambda: _one_by_one(torch.linalg.solve, matrix, right),
-        by_reflections,
+        lambda: (torch.linalg.solve(matrix, right),),
+        lambda: (_one_by_one(torch.linalg.solve, matrix, right),),
+        lambda: (by_reflections(),),
     ]
-    return _verified("solve", routines, is_wrong, (matrix, right))
+    return _verified("solve", routines, is_wrong, (matrix, right))[0]
 
 
 def inverse(matrix: Tensor) -> Tensor:
@@ -67,31 +67,32 @@ def inverse(matrix: Tensor) -> Tensor:
 
     # Compilers and torch.func want few operations; what writes into its result is not for them.
     fast = torch.linalg.inv if is_traced() else block_inverse
-    routines = [lambda: fast(matrix), lambda: _one_by_one(torch.linalg.inv, matrix), by_reflections]
-    return _verified("inverse", routines, is_wrong, (matrix,))
+    routines = [
+        lambda: (fast(matrix),),
+        lambda: (_one_by_one(torch.linalg.inv, matrix),),
+        lambda: (by_reflections(),),
+    ]
+    return _verified("inverse", routines, is_wrong, (matrix,))[0]
 
 
 def eigenvectors(hermitian: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, ascending, and orthonormal eigenvectors V of Hermitian matrices, H V = V diag(values)."""
-    side = hermitian.shape[-1]
 
-    def join(spectrum: tuple[Tensor, Tensor]) -> Tensor:
-        return torch.cat([spectrum[0].unsqueeze(-2).to(spectrum[1].dtype), spectrum[1]], dim=-2)
-
-    def is_wrong(joined: Tensor) -> Tensor:
-        values, vectors = joined[..., :1, :], joined[..., 1:, :]
-        probes = _probes(side, hermitian).expand(*hermitian.shape[:-1], _PROBES)
-        image = vectors @ probes
-        largest = values.abs().amax((-2, -1)).to(probes.dtype)[..., None, None]
-        not_diagonal = _differ(hermitian @ image, vectors @ (values.mT * probes), largest * image)
-        return not_diagonal | _differ(vectors.mH @ image, probes, image)
+    def is_wrong(values: Tensor, vectors: Tensor) -> Tensor:
+        """Whether V diag(values) V^H is not H, or V V^H not I."""
+        probes = _probes(hermitian.shape[-1], hermitian).expand(*hermitian.shape[:-1], _PROBES)
+        coordinates = vectors.mH @ probes
+        images = vectors @ torch.cat([values.unsqueeze(-1) * coordinates, coordinates], dim=-1)
+        product, same = images.split(_PROBES, dim=-1)
+        largest = values.abs().amax(-1)[..., None, None]
+        return _differ(product, hermitian @ probes, largest * probes) | _differ(same, probes, probes)
 
     routines = [
-        lambda: join(tuple(torch.linalg.eigh(hermitian))),
-        lambda: join(_eigenvectors_one_by_one(hermitian)),
+        lambda: tuple(torch.linalg.eigh(hermitian)),
+        lambda: _eigenvectors_one_by_one(hermitian),
     ]
-    joined = _verified("eigh", routines, is_wrong, (hermitian,))
-    return joined[..., 0, :].real, joined[..., 1:, :]
+    values, vectors = _verified("eigh", routines, is_wrong, (hermitian,))
+    return values, vectors
 
 
 def cholesky(positive: Tensor) -> Tensor:
@@ -103,10 +104,10 @@ def cholesky(positive: Tensor) -> Tensor:
         return _differ(factor @ image, positive @ probes, image)
 
     routines = [
-        lambda: torch.linalg.cholesky_ex(positive).L,
-        lambda: _one_by_one(torch.linalg.cholesky, positive),
+        lambda: (torch.linalg.cholesky_ex(positive).L,),
+        lambda: (_one_by_one(torch.linalg.cholesky, positive),),
     ]
-    return _verified("cholesky", routines, is_wrong, (positive,))
+    return _verified("cholesky", routines, is_wrong, (positive,))[0]
 
 
 def orthonormal_columns(matrix: Tensor) -> Tensor:
@@ -119,24 +120,26 @@ def orthonormal_columns(matrix: Tensor) -> Tensor:
         return not_spanned | _differ(basis.mH @ (basis @ probes), probes.expand(*basis.shape[:-2], -1, -1), probes)
 
     routines = [
-        lambda: torch.linalg.qr(matrix).Q,
-        lambda: _one_by_one(lambda each: torch.linalg.qr(each).Q, matrix),
+        lambda: (torch.linalg.qr(matrix).Q,),
+        lambda: (_one_by_one(lambda each: torch.linalg.qr(each).Q, matrix),),
     ]
-    return _verified("qr", routines, is_wrong, (matrix,))
+    return _verified("qr", routines, is_wrong, (matrix,))[0]
 
 
 def _verified(
     name: str,
-    routines: Sequence[Callable[[], Tensor]],
-    is_wrong: Callable[[Tensor], Tensor],
+    routines: Sequence[Callable[[], tuple[Tensor, ...]]],
+    is_wrong: Callable[..., Tensor],
     inputs: tuple[Tensor, ...],
-) -> Tensor:
+) -> tuple[Tensor, ...]:
     """The first result that is not wrong. Inputs that are not finite have no right result: whatever comes, comes."""
     if not suits_cpu(inputs[0].device):
         return routines[0]()
     if is_traced() or not may_keep_tensors() or inputs[0].is_meta:
         result = routines[0]()
-        return result.masked_fill(is_wrong(result.detach())[..., None, None], math.nan)
+        wrong = is_wrong(*(part.detach() for part in result))
+        masks = (wrong.reshape(*wrong.shape, *[1] * (part.dim() - wrong.dim())) for part in result)
+        return tuple(part.masked_fill(mask, math.nan) for part, mask in zip(result, masks, strict=True))
     failure: RuntimeError | None = None
     for routine in routines:
         try:
@@ -147,7 +150,7 @@ def _verified(
             failure = error
             continue
         with torch.no_grad():
-            if not bool(is_wrong(result.detach()).any()) or not _finite(inputs):
+            if not bool(is_wrong(*(part.detach() for part in result)).any()) or not _finite(inputs):
                 return result
     if failure is not None and not _finite(inputs):
         raise failure
