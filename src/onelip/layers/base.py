@@ -22,7 +22,7 @@ from onelip.layers.snapshot import Snapshot
 from onelip.layers.transformed import Transformed
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
-from onelip.linalg.tensor_modes import may_keep_tensors, ordinary_tensors
+from onelip.linalg.tensor_modes import may_keep_tensors, no_autocast, ordinary_tensors
 from onelip.linalg.training_precision import may_approximate
 
 _SIZES_KEPT = 4
@@ -123,7 +123,7 @@ class LipschitzLayer(BoundedModule):
     ) -> Transformed:
         """`transform` of the tensors given in place of the layer's own, all of which may have a leading dimension."""
         reference = next(iter(tensors.values()))
-        with _no_autocast(reference.device):
+        with no_autocast(reference.device.type):
             exact = not may_approximate(self.training)
             double = exact and (self.evaluates_in_float64 or not suits_cpu(reference.device))
             wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
@@ -131,6 +131,10 @@ class LipschitzLayer(BoundedModule):
             transformed = self.choose_form(transformed, size) if cheapest_form else transformed
             transformed = transformed if self.lipschitz == 1 else transformed.scaled(self.lipschitz)
         return transformed.map(lambda tensor: tensor.to(reference.dtype))
+
+    def transforms_alone(self, size: Size | None) -> bool:
+        """Whether nothing is saved by transforming this layer together with others for this core size."""
+        return False
 
     def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Transformed]) -> None:
         """Keep what the transformations of layers like this one leave behind for the next step of training."""
@@ -204,12 +208,12 @@ class LipschitzLayer(BoundedModule):
         """The transformed parameters of evaluation, whatever the mode: training may estimate what evaluation proves."""
         if not self.training:
             return self.transformed(input_size)
-        with self._evaluating(), torch.no_grad():
+        with self._in_mode(False), torch.no_grad():
             return self.transform(input_size)
 
     @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        was_training, self.training = self.training, False
+    def _in_mode(self, training: bool) -> Iterator[None]:
+        was_training, self.training = self.training, training
         try:
             yield
         finally:
@@ -249,12 +253,6 @@ def stacked_tensors(layers: Sequence[LipschitzLayer]) -> dict[str, Tensor]:
     """The tensors to transform of equal layers, with these as first dimension."""
     tensors = [layer.tensors_to_transform() for layer in layers]
     return {name: torch.stack([each[name] for each in tensors]) for name in tensors[0]}
-
-
-def _no_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    if device.type == "meta":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, enabled=False)
 
 
 def _widened(tensor: Tensor, double: bool) -> Tensor:

@@ -48,7 +48,7 @@ def stacked_by_core_size(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -
     """The same for layers in training with the sizes that their cores act on."""
     together: dict[Any, Group] = defaultdict(list)
     for layer, size in layers:
-        if layer.transforms_parameters or size is not None:
+        if (layer.transforms_parameters or size is not None) and not layer.transforms_alone(size):
             together[size, _likeness(layer)].append(layer)
     families: dict[Any, list[Group]] = defaultdict(list)
     for (size, likeness), group in together.items():
