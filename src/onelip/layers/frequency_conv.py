@@ -128,7 +128,7 @@ class FrequencyConv2d(LipschitzConv2d):
         return frequencies(packed, torus, size)
 
     def _constrain_in_training(self, matrices: Tensor) -> Tensor:
-        with self._in_mode(True):  # a backward pass may come when the layer evaluates again
+        with self.in_mode(True):  # a backward pass may come when the layer evaluates again
             return self.constrain(matrices)
 
     def transforms_alone(self, size: Size | None) -> bool:
