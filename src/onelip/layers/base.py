@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
 from onelip.layers.bounded import BoundedModule
+from onelip.layers.recomputed_transforms import Transformation, recomputed
 from onelip.layers.snapshot import Snapshot
 from onelip.layers.transformed import Transformed
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
-from onelip.linalg.tensor_modes import may_keep_tensors, ordinary_tensors
+from onelip.linalg.tensor_modes import may_keep_tensors, no_autocast, ordinary_tensors
 from onelip.linalg.training_precision import may_approximate
 
 _SIZES_KEPT = 4
@@ -116,14 +117,14 @@ class LipschitzLayer(BoundedModule):
         `evaluates_in_float64`): what is kept and certified is then off by one rounding only. The result has the
         dtype of the parameters.
         """
-        return self.transform_given(self.tensors_to_transform(), self.core_size(input_size))
+        return transform_layers([self], self.core_size(input_size))[0]
 
     def transform_given(
         self, tensors: Mapping[str, Tensor], size: Size | None, *, cheapest_form: bool = True
     ) -> Transformed:
         """`transform` of the tensors given in place of the layer's own, all of which may have a leading dimension."""
         reference = next(iter(tensors.values()))
-        with _no_autocast(reference.device):
+        with no_autocast(reference.device.type):
             exact = not may_approximate(self.training)
             double = exact and (self.evaluates_in_float64 or not suits_cpu(reference.device))
             wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
@@ -131,6 +132,10 @@ class LipschitzLayer(BoundedModule):
             transformed = self.choose_form(transformed, size) if cheapest_form else transformed
             transformed = transformed if self.lipschitz == 1 else transformed.scaled(self.lipschitz)
         return transformed.map(lambda tensor: tensor.to(reference.dtype))
+
+    def transforms_alone(self, size: Size | None) -> bool:
+        """Whether nothing is saved by transforming this layer together with others for this core size."""
+        return False
 
     def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Transformed]) -> None:
         """Keep what the transformations of layers like this one leave behind for the next step of training."""
@@ -204,12 +209,13 @@ class LipschitzLayer(BoundedModule):
         """The transformed parameters of evaluation, whatever the mode: training may estimate what evaluation proves."""
         if not self.training:
             return self.transformed(input_size)
-        with self._evaluating(), torch.no_grad():
+        with self.in_mode(False), torch.no_grad():
             return self.transform(input_size)
 
     @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        was_training, self.training = self.training, False
+    def in_mode(self, training: bool) -> Iterator[None]:
+        """Training or evaluation inside the block, whatever the mode."""
+        was_training, self.training = self.training, training
         try:
             yield
         finally:
@@ -242,19 +248,28 @@ class LipschitzLayer(BoundedModule):
 
 def transform_layers(layers: Sequence[LipschitzLayer], size: Size | None) -> list[Transformed]:
     """The parameter transformations of equal layers for one core size, as one batch."""
-    return layers[0].transform_given(stacked_tensors(layers), size).unstacked()
+
+    def transform(places: slice, tensors: Sequence[dict[str, Tensor]]) -> list[Transformed]:
+        with layers[0].in_mode(training):
+            if len(tensors) == 1:
+                return [layers[0].transform_given(tensors[0], size)]
+            return layers[0].transform_given(stacked(tensors), size).unstacked()
+
+    training = layers[0].training
+    return transform_all(layers, transform)
 
 
-def stacked_tensors(layers: Sequence[LipschitzLayer]) -> dict[str, Tensor]:
-    """The tensors to transform of equal layers, with these as first dimension."""
+def transform_all(layers: Sequence[LipschitzLayer], transform: Transformation) -> list[Transformed]:
+    """This transformation of all layers, which autograd keeps, or which is done again in the backward pass."""
     tensors = [layer.tensors_to_transform() for layer in layers]
+    if layers[0].training and layers[0].transforms_parameters:
+        return recomputed(transform, tensors)
+    return transform(slice(0, len(layers)), tensors)
+
+
+def stacked(tensors: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors to transform of equal layers, with these as first dimension."""
     return {name: torch.stack([each[name] for each in tensors]) for name in tensors[0]}
-
-
-def _no_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    if device.type == "meta":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, enabled=False)
 
 
 def _widened(tensor: Tensor, double: bool) -> Tensor:

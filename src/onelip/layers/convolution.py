@@ -27,12 +27,15 @@ def adjoint_kernel(kernel: Tensor) -> Tensor:
     return kernel.transpose(-4, -3).flip(-2, -1)
 
 
-def same_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
+def same_convolution(
+    x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode, dilation: Size = (1, 1)
+) -> Tensor:
     """Convolution with an odd kernel that keeps height and width."""
     if is_traced():
-        return _convolve(x, kernel, bias, padding_mode)
+        return _convolve(x, kernel, bias, padding_mode, dilation)
     x, kernel, bias = _autocast(x, kernel, bias)
-    return _SameConvolution.apply(channels_innermost(x), kernel, bias, padding_mode)  # pyright: ignore[reportReturnType]
+    x = channels_innermost(x)
+    return _SameConvolution.apply(x, kernel, bias, padding_mode, dilation)  # pyright: ignore[reportReturnType]
 
 
 def grouped_convolution(x: Tensor, kernels: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
@@ -136,62 +139,71 @@ def _autocast(x: Tensor, kernel: Tensor, bias: Tensor | None) -> tuple[Tensor, T
     return x.to(dtype), kernel.to(dtype), None if bias is None else bias.to(dtype)
 
 
-def _reach(kernel: Tensor) -> Size:
-    return kernel.shape[-2] // 2, kernel.shape[-1] // 2
+def _reach(kernel: Tensor, dilation: Size = (1, 1)) -> Size:
+    return kernel.shape[-2] // 2 * dilation[0], kernel.shape[-1] // 2 * dilation[1]
 
 
-def _padded(x: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
-    return circular_pad(x, _reach(kernel)) if padding_mode == "circular" else x
+def _padded(x: Tensor, kernel: Tensor, padding_mode: PaddingMode, dilation: Size = (1, 1)) -> Tensor:
+    return circular_pad(x, _reach(kernel, dilation)) if padding_mode == "circular" else x
 
 
-def _zeros(kernel: Tensor, padding_mode: PaddingMode) -> Size:
-    return _reach(kernel) if padding_mode == "zeros" else (0, 0)
+def _zeros(kernel: Tensor, padding_mode: PaddingMode, dilation: Size = (1, 1)) -> Size:
+    return _reach(kernel, dilation) if padding_mode == "zeros" else (0, 0)
 
 
-def _convolve(x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
-    return _convolve_padded(_padded(x, kernel, padding_mode), kernel, bias, padding_mode)
+def _convolve(
+    x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode, dilation: Size = (1, 1)
+) -> Tensor:
+    return _convolve_padded(_padded(x, kernel, padding_mode, dilation), kernel, bias, padding_mode, dilation)
 
 
-def _convolve_padded(padded: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
-    return F.conv2d(padded, kernel, bias, padding=_zeros(kernel, padding_mode))
+def _convolve_padded(
+    padded: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode, dilation: Size = (1, 1)
+) -> Tensor:
+    return F.conv2d(padded, kernel, bias, padding=_zeros(kernel, padding_mode, dilation), dilation=dilation)
 
 
-def _convolve_adjoint(x: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
+def _convolve_adjoint(x: Tensor, kernel: Tensor, padding_mode: PaddingMode, dilation: Size = (1, 1)) -> Tensor:
     """The transposed convolution W^T x.
 
     On CPUs a convolution with the adjoint kernel. Convolution libraries of accelerators transpose without a copy of
     it: what goes to the padding of a circle is cut off again, since the other end of the padded image brings it too.
     """
     if suits_cpu(x.device):
-        return _convolve(x, adjoint_kernel(kernel), None, padding_mode)
-    padded, (high, wide) = _padded(x, kernel, padding_mode), _reach(kernel)
+        return _convolve(x, adjoint_kernel(kernel), None, padding_mode, dilation)
+    padded, (high, wide) = _padded(x, kernel, padding_mode, dilation), _reach(kernel, dilation)
     cut = (high, wide) if padding_mode == "zeros" else (2 * high, 2 * wide)
-    return F.conv_transpose2d(padded, kernel, padding=cut)
+    return F.conv_transpose2d(padded, kernel, padding=cut, dilation=dilation)
 
 
-def _kernel_gradient(padded: Tensor, gradient: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
+def _kernel_gradient(
+    padded: Tensor, gradient: Tensor, kernel: Tensor, padding_mode: PaddingMode, dilation: Size = (1, 1)
+) -> Tensor:
     """Gradient of <gradient, K * x> with respect to the kernel K, for the `_padded` x."""
-    zeros = list(_zeros(kernel, padding_mode))
-    options = None, [1, 1], zeros, [1, 1], False, [0, 0], 1, [False, True, False]
+    zeros = list(_zeros(kernel, padding_mode, dilation))
+    options = None, [1, 1], zeros, list(dilation), False, [0, 0], 1, [False, True, False]
     return torch.ops.aten.convolution_backward(gradient, padded, kernel, *options)[1]
 
 
 class _SameConvolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode, dilation: Size
+    ) -> Tensor:
         ctx.save_for_backward(x, kernel)
-        ctx.padding_mode = padding_mode
-        return _convolve(x, kernel, bias, padding_mode)
+        ctx.options = padding_mode, dilation
+        return _convolve(x, kernel, bias, padding_mode, dilation)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        (x, kernel), mode = ctx.saved_tensors, ctx.padding_mode
+        (x, kernel), options = ctx.saved_tensors, ctx.options
         g = channels_innermost(gradients[0])
-        to_input, to_kernel, to_bias, _ = ctx.needs_input_grad
+        to_input, to_kernel, to_bias, *_ = ctx.needs_input_grad
         return (
-            _convolve_adjoint(g, kernel, mode) if to_input else None,
-            _kernel_gradient(_padded(x, kernel, mode), g, kernel, mode) if to_kernel else None,
+            _convolve_adjoint(g, kernel, *options) if to_input else None,
+            _kernel_gradient(_padded(x, kernel, *options), g, kernel, *options) if to_kernel else None,
             g.sum((0, 2, 3)) if to_bias else None,
+            None,
             None,
         )
 
@@ -200,13 +212,14 @@ class _ResidualConvolution(torch.autograd.Function):
     """y = x - W^T h with h = relu(W x + b).
 
     With u = D W g, D the slopes of relu: the gradients are g - W^T u for x, and minus those of <u, W x> and
-    <h, W g> for W. Two images are kept, x and h, of which h is computed anew where a second derivative is wanted.
+    <h, W g> for W. On CPUs two images are kept, x and h, of which h is computed anew where a second derivative is
+    wanted; on accelerators, short of memory rather than of arithmetic, x alone: one convolution more than six.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
         hidden = _convolve(x, kernel, bias, padding_mode).relu_()
-        ctx.save_for_backward(x, kernel, bias, hidden)
+        ctx.save_for_backward(x, kernel, bias, hidden if suits_cpu(x.device) else None)
         ctx.padding_mode = padding_mode
         branch = _convolve_adjoint(hidden, kernel, padding_mode)
         return torch.sub(x, branch, out=branch)
@@ -214,7 +227,7 @@ class _ResidualConvolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (x, kernel, bias, hidden), mode = ctx.saved_tensors, ctx.padding_mode
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or hidden is None:
             hidden = F.relu(_convolve(x, kernel, bias, mode))
         g = channels_innermost(gradients[0])
         padded = _padded(g, kernel, mode)

@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.convolution import PaddingMode, channels_innermost, circular_pad
+from onelip.layers.convolution import PaddingMode, channels_innermost, same_convolution
 from onelip.layers.fft_products import half_spectrum, spectrum_to_kernel, trains_by_fft
 from onelip.layers.fused import frozen_conv
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
@@ -84,8 +83,7 @@ class DilatedKernel(Transformed):
         sides = self.kernel.shape[-2], self.kernel.shape[-1]
         rows, columns = dilation_on((x.shape[-2], x.shape[-1]), sides, self.padding_mode)
         torus = embedded(x, (sides[0] * rows, sides[1] * columns))
-        padded = circular_pad(torus, (sides[0] // 2 * rows, sides[1] // 2 * columns))
-        y = F.conv2d(padded, self.kernel, bias, dilation=(rows, columns))
+        y = same_convolution(torus, self.kernel, bias, "circular", (rows, columns))
         return y[..., : x.shape[-2], : x.shape[-1]]
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:

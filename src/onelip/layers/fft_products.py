@@ -30,10 +30,10 @@ def trains_by_fft(training: bool, device: torch.device) -> bool:
     return training and not suits_cpu(device)
 
 
-def half_spectrum(kernel: Tensor, torus: Size) -> Tensor:
+def half_spectrum(kernel: Tensor, torus: Size, part: slice | None = None) -> Tensor:
     """Complex matrices (..., h * (w // 2 + 1), out, in) of the convolution, as `kernel_to_frequency` has them.
 
-    One product with the phases of the taps, whose two parts lie side by side.
+    One product with the phases of the taps, whose two parts lie side by side; or those of some frequencies alone.
     """
 
     def make(device: torch.device) -> Tensor:
@@ -43,6 +43,7 @@ def half_spectrum(kernel: Tensor, torus: Size) -> Tensor:
 
     key = "tap phases", torus, tuple(kernel.shape[-2:]), kernel.dtype
     phases = keep_constant(key, kernel.device, make)
+    phases = phases if part is None else phases[:, 2 * part.start : 2 * part.stop]
     parts = torch.mm(kernel.reshape(-1, phases.shape[0]), phases)
     matrices = torch.view_as_complex(parts.unflatten(-1, (-1, 2))).unflatten(0, kernel.shape[:-2])
     return matrices.movedim(-1, -3).contiguous()
@@ -58,7 +59,7 @@ def spectrum_to_kernel(matrices: Tensor, sides: Size) -> Tensor:
         real = matrices.real.dtype
         taps = torch.eye(sides[0] * sides[1], dtype=real, device=device)
         phases = half_spectrum(taps.reshape(-1, 1, *sides), sides).squeeze(-1)  # (f, taps)
-        weights = _weights(torch.Size(sides), matrices)[:, 0] / (sides[0] * sides[1])
+        weights = spectrum_weights(torch.Size(sides), matrices)[:, 0] / (sides[0] * sides[1])
         return torch.view_as_real(weights * phases).transpose(1, 2).flatten(0, 1).contiguous()  # (f parts, taps)
 
     phases = keep_constant(("inverse phases", sides, matrices.dtype), matrices.device, make)
@@ -95,7 +96,7 @@ def fourier_product(x: Tensor, spectrum: Tensor) -> Tensor:
         spectrum = spectrum.float()  # narrow types have no FFT of every length
     x, matrices = x.to(spectrum.dtype), torch.view_as_complex(spectrum)
     if is_traced():
-        return _from_frequencies(_to_frequencies(x) @ matrices, x.shape[-2:])
+        return from_frequencies(to_frequencies(x) @ matrices, x.shape[-2:])
     return _FourierProduct.apply(x, matrices)  # pyright: ignore[reportReturnType]
 
 
@@ -104,18 +105,18 @@ def parts_of(matrices: Tensor) -> Tensor:
     return torch.view_as_real(matrices.mT.resolve_conj())
 
 
-def _to_frequencies(x: Tensor) -> Tensor:
+def to_frequencies(x: Tensor) -> Tensor:
     """(b, c, h, w) to (f, b, c)."""
     return torch.fft.rfft2(x, norm="ortho").flatten(2).permute(2, 0, 1).contiguous()
 
 
-def _from_frequencies(y: Tensor, torus: torch.Size) -> Tensor:
+def from_frequencies(y: Tensor, torus: torch.Size) -> Tensor:
     """(f, b, c) to (b, c, h, w)."""
     spectrum = y.permute(1, 2, 0).unflatten(-1, (torus[0], half_width(torus[1])))
     return torch.fft.irfft2(spectrum, s=(torus[0], torus[1]), norm="ortho")
 
 
-def _weights(torus: torch.Size, like: Tensor) -> Tensor:
+def spectrum_weights(torus: torch.Size, like: Tensor) -> Tensor:
     """(f, 1, 1): 2 for the columns of the half spectrum that stand for two frequencies, 1 for the others."""
 
     def make(device: torch.device) -> Tensor:
@@ -132,14 +133,14 @@ class _FourierProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, spectrum: Tensor) -> Tensor:
         ctx.save_for_backward(x, spectrum)
-        return _from_frequencies(torch.bmm(_to_frequencies(x), spectrum), x.shape[-2:])
+        return from_frequencies(torch.bmm(to_frequencies(x), spectrum), x.shape[-2:])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         (x, spectrum), torus = ctx.saved_tensors, gradients[0].shape[-2:]
-        g = _to_frequencies(gradients[0])
+        g = to_frequencies(gradients[0])
         to_input, to_spectrum = ctx.needs_input_grad
         return (
-            _from_frequencies(torch.bmm(g, spectrum.mH), torus) if to_input else None,
-            _weights(torus, g) * torch.bmm(_to_frequencies(x).mH, g) if to_spectrum else None,
+            from_frequencies(torch.bmm(g, spectrum.mH), torus) if to_input else None,
+            spectrum_weights(torus, g) * torch.bmm(to_frequencies(x).mH, g) if to_spectrum else None,
         )

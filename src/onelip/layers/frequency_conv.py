@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from onelip.layers.fft_products import FourierProduct, half_spectrum, parts_of, trains_by_fft
 from onelip.layers.fused import frozen_conv
+from onelip.layers.recomputed_products import RecomputedProduct, keeps_no_matrices
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.transformed import Kernel, Transformed, frequencies
 from onelip.linalg.device_forms import suits_cpu
@@ -31,6 +32,14 @@ def torus_size(size: Size, kernel_size: Size, padding_mode: str) -> Size:
     if padding_mode == "circular":
         return size
     return size[0] + kernel_size[0] - 1, size[1] + kernel_size[1] - 1
+
+
+def recomputes(layer: LipschitzConv2d, size: Size | None) -> bool:
+    """Whether a layer that acts on frequencies of this core size has no matrices in training."""
+    if size is None or not trains_by_fft(layer.training, layer.weight.device):
+        return False
+    torus = torus_size(size, layer.core_kernel, layer.padding_mode)
+    return keeps_no_matrices((layer.core_out, layer.core_in), layer.weight.element_size(), torus)
 
 
 class CheapestFormConv2d(LipschitzConv2d):
@@ -111,10 +120,20 @@ class FrequencyConv2d(LipschitzConv2d):
             matrix = self.constrain(kernel[..., 0, 0]) if packed is None else packed.squeeze(-3).mT
             return Kernel(matrix[..., None, None], self.padding_mode)
         if trains_by_fft(self.training, kernel.device):
+            if self.transforms_alone(size):
+                return RecomputedProduct(kernel, torus, size, self._constrain_in_training)
             return FourierProduct(parts_of(self.constrain(half_spectrum(kernel, torus))), torus, size)
         if packed is None:
             packed = pack(tuple(map(self.constrain, torus_blocks(kernel, torus))))
         return frequencies(packed, torus, size)
+
+    def _constrain_in_training(self, matrices: Tensor) -> Tensor:
+        with self.in_mode(True):  # a backward pass may come when the layer evaluates again
+            return self.constrain(matrices)
+
+    def transforms_alone(self, size: Size | None) -> bool:
+        """Wide layers in training on accelerators, which make their matrices as they apply them."""
+        return recomputes(self, size)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A plain 1 x 1 convolution, or the same in the frequency domain, for images of one size."""

@@ -36,7 +36,7 @@ def _hidden(x: Tensor, matrices: Tensor, bias: Tensor | None, torus: Size, dft: 
     return F.relu(from_frequency(multiply_frequencies(x, matrices, bias), torus, dft))
 
 
-def _differentiable(
+def differentiable(
     y: Tensor, tensors: Sequence[Tensor | None], wanted: Sequence[bool], gradient: Tensor
 ) -> list[Tensor | None]:
     """Gradients of y for the tensors that want one, which can be differentiated again."""
@@ -75,7 +75,7 @@ class _ResidualBranch(torch.autograd.Function):
         with ctx.autocast():
             if torch.is_grad_enabled():  # a second derivative goes through torch's operations
                 y = _plain_branch(x, matrices, bias, torus, dft)
-                return *_differentiable(y, (x, matrices, bias), wanted[:3], gradients[0]), None, None
+                return *differentiable(y, (x, matrices, bias), wanted[:3], gradients[0]), None, None
             g = to_frequency(gradients[0], dft)
             slope = torch.ops.aten.threshold_backward
             inner = slope(from_frequency(multiply_frequencies(g, matrices), torus, dft), hidden, 0)
@@ -120,7 +120,7 @@ class _SandwichPass(torch.autograd.Function):
         with ctx.autocast():
             if torch.is_grad_enabled():  # a second derivative goes through torch's operations
                 y = _plain_sandwich(x, inner, outer, bias, torus, dft)
-                return *_differentiable(y, (x, inner, outer, bias), wanted[:4], gradients[0]), None, None
+                return *differentiable(y, (x, inner, outer, bias), wanted[:4], gradients[0]), None, None
             g = to_frequency(gradients[0], dft)
             hidden = _hidden(x, inner, bias, torus, dft)
             to_outer = matrix_gradient(to_frequency(hidden, dft), g) if wanted[2] else None

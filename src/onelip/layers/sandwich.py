@@ -28,11 +28,12 @@ from torch.nn import functional as F
 from onelip.errors import InvalidInputError
 from onelip.layers.convolution import same_convolution
 from onelip.layers.fft_products import fourier_product, half_spectrum, parts_of, trains_by_fft
-from onelip.layers.frequency_conv import torus_size
+from onelip.layers.frequency_conv import recomputes, torus_size
 from onelip.layers.hidden_passes import sandwich_pass
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import centre_tap, initialise
 from onelip.layers.published_sandwich import PublishedSandwich
+from onelip.layers.recomputed_products import RecomputedSandwich
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear, ParametrisedLayer
 from onelip.layers.transformed import Transformed, at_frequency_zero, check_size, embedded, frequencies
 from onelip.linalg.fourier import (
@@ -214,6 +215,8 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         if size is None:
             return SandwichPixels(*halves(tensors["weight"][..., 0, 0], self.core_out, tensors.get("psi")))
         torus = torus_size(size, self.core_kernel, self.padding_mode)
+        if self.transforms_alone(size):
+            return RecomputedSandwich(tensors["weight"], torus, size, SandwichHalves(self.core_out))
         if trains_by_fft(self.training, tensors["weight"].device):
             outer, inner = halves(half_spectrum(tensors["weight"], torus), self.core_out, tensors.get("psi"))
             return SandwichFFT(parts_of(outer), parts_of(inner), torus, size)
@@ -226,6 +229,10 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
             outer, inner = (pack(tuple(half)) for half in zip(*blocks, strict=True))
         parts = frequencies(outer, torus, size)
         return SandwichFrequencies(outer, inner, parts.dft_rows, parts.dft_columns, size)
+
+    def transforms_alone(self, size: Size | None) -> bool:
+        """Wide layers in training on accelerators, which make their matrices as they apply them."""
+        return recomputes(self, size) and "psi" not in self.tensors_to_transform()
 
 
 class SandwichLinear(_Sandwich, LipschitzLinear):

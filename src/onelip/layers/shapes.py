@@ -151,7 +151,7 @@ class ParametrisedLayer(LipschitzLayer):
         """Detached copies of the transformed parameters, for the size given or the only one evaluated so far."""
         only_size = input_size is None and len(self._cache) == 1
         size = next(iter(self._cache)) if only_size else self.core_size(input_size)
-        with self._evaluating(), torch.no_grad():
+        with self.in_mode(False), torch.no_grad():
             transformed = self.transform_given(
                 self.tensors_to_transform(), size, cheapest_form=self.fuses_cheapest_form
             )

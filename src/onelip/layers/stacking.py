@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onelip.layers.base import LipschitzLayer, stacked_tensors, transform_layers
+from onelip.layers.base import LipschitzLayer, stacked, transform_all, transform_layers
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.transformed import Transformed
 from onelip.linalg.device_forms import suits_cpu
@@ -48,7 +48,7 @@ def stacked_by_core_size(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -
     """The same for layers in training with the sizes that their cores act on."""
     together: dict[Any, Group] = defaultdict(list)
     for layer, size in layers:
-        if layer.transforms_parameters or size is not None:
+        if (layer.transforms_parameters or size is not None) and not layer.transforms_alone(size):
             together[size, _likeness(layer)].append(layer)
     families: dict[Any, list[Group]] = defaultdict(list)
     for (size, likeness), group in together.items():
@@ -128,16 +128,25 @@ def _transform_groups(groups: list[Group], size: Size | None) -> list[Transforme
         transformed = transform_layers(groups[0], size)
         groups[0][0].keep_states(groups[0], transformed)
         return transformed
-    stacks = [stacked_tensors(group) for group in groups]
-    widest = max(range(len(groups)), key=lambda index: _width(groups[index][0]))
-    whole = {
-        name: torch.cat([_padded_to(stack[name], largest.shape[1:]) for stack in stacks])
-        for name, largest in stacks[widest].items()
-    }
     layers = [layer for group in groups for layer in group]
-    operators = groups[widest][0].transform_given(whole, size).unstacked()
-    channels = _width(groups[widest][0])
-    return [_cut(operator, channels, _width(layer)) for operator, layer in zip(operators, layers, strict=True)]
+    numbers = [number for number, group in enumerate(groups) for _ in group]
+
+    def transform(places: slice, tensors: Sequence[dict[str, Tensor]]) -> list[Transformed]:
+        own: dict[int, list[dict[str, Tensor]]] = defaultdict(list)
+        for number, named in zip(numbers[places], tensors, strict=True):
+            own[number].append(named)
+        widest = max((groups[number][0] for number in own), key=_width)
+        stacks = [stacked(each) for each in own.values()]
+        shapes = {name: max((stack[name].shape[1:] for stack in stacks), key=tuple) for name in stacks[0]}
+        whole = {
+            name: torch.cat([_padded_to(stack[name], shape) for stack in stacks]) for name, shape in shapes.items()
+        }
+        with widest.in_mode(True):
+            operators = widest.transform_given(whole, size).unstacked()
+        pairs = zip(operators, layers[places], strict=True)
+        return [_cut(operator, _width(widest), _width(layer)) for operator, layer in pairs]
+
+    return transform_all(layers, transform)
 
 
 def _width(layer: LipschitzLayer) -> int:

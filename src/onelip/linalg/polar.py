@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from onelip.errors import InvalidInputError
 from onelip.linalg.device_forms import suits_cpu
@@ -292,16 +291,6 @@ def _tall(matrix: Tensor) -> Tensor:
     return matrix.mH if _is_wide(matrix) else matrix
 
 
-def _iterated_polar(matrix: Tensor) -> Tensor:
-    """`minimax_polar`, whose steps are taken again in the backward pass rather than kept."""
-    steps = _ACCELERATOR_SCHEDULE if torch.finfo(matrix.dtype).bits == 32 else None
-    if is_traced() or not torch.is_grad_enabled():
-        return minimax_polar(matrix, steps)
-    factor = checkpoint(minimax_polar, matrix, steps, use_reentrant=False, preserve_rng_state=False)
-    assert isinstance(factor, Tensor)
-    return factor
-
-
 def trains_in_single(tensor: Tensor, training: bool) -> bool:
     """Whether polar factors are those of training on CPUs, by eigenvectors in float32."""
     return may_approximate(training) and tensor.dtype in _WIDE and suits_cpu(tensor.device)
@@ -330,7 +319,7 @@ def polar_factor(matrix: Tensor, *, iteration: Iteration | None = None, iteratio
         iterations: number of steps of an iteration; the default depends on the iteration and the dtype.
     """
     if iteration is None and not suits_cpu(matrix.device):
-        return _iterated_polar(matrix)
+        return minimax_polar(matrix, _ACCELERATOR_SCHEDULE if torch.finfo(matrix.dtype).bits == 32 else None)
     if iteration is None:
         iteration = "eigh" if matrix.dtype in _WIDE and suits_cpu(matrix.device) else "minimax"
     if iteration not in get_args(Iteration):

@@ -69,6 +69,11 @@ def autocast_state(device: str) -> Callable[[], AbstractContextManager[Any]]:
     return partial(torch.autocast, device, torch.get_autocast_dtype(device))
 
 
+def no_autocast(device: str) -> AbstractContextManager[Any]:
+    """Operations in the types of their inputs."""
+    return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)
+
+
 def rows_in_use(gradient: torch.Tensor) -> torch.Tensor | None:
     """Indices of the rows of one matrix that are not zero, where they are at most a quarter and one may look.
 
