@@ -64,6 +64,11 @@ def test_convolutions_can_be_differentiated_twice(function: Callable[..., Tensor
     assert torch.autograd.gradgradcheck(lambda *given: function(*given, padding_mode), arguments)
 
 
+def test_gradients_where_a_residual_layer_computes_its_activation_anew() -> None:
+    arguments = tuple(t.requires_grad_() for t in (normal(2, 2, 3, 6), normal(2, 2, 1, 1), normal(2)))
+    assert torch.autograd.gradcheck(lambda *given: residual_convolution(*given, "circular"), arguments)
+
+
 @each_layout
 @pytest.mark.parametrize("padding_mode", ["circular", "zeros"])
 @pytest.mark.parametrize(("size", "side"), [((4, 5), 3), ((8, 8), 5), ((2, 3), 7), ((1, 1), 3), ((4, 4), 1)], ids=str)

@@ -65,13 +65,17 @@ def test_what_needs_no_gradient_gets_none(make: Callable[[tuple[int, int]], Pass
     assert all(tensor.grad is None for tensor in rest)
 
 
-def test_a_residual_layer_keeps_two_images() -> None:
-    layer, x = SLLConv2d(32, 32, 3), torch.randn(8, 32, 20, 20, requires_grad=True)
-    operator = layer.transform((20, 20))
+@pytest.mark.parametrize(
+    ("side", "kernel_size", "images"), [(20, 3, 2), (20, 1, 1), (8, 3, 1), (4, 3, 2)], ids=["3x3", "1x1", "8x8", "4x4"]
+)
+def test_images_that_a_residual_layer_keeps(side: int, kernel_size: int, images: int) -> None:
+    """As a convolution its input and its activation; one where the activation is computed anew: 1 x 1, frequencies."""
+    layer, x = SLLConv2d(32, 32, kernel_size), torch.randn(8, 32, side, side, requires_grad=True)
+    operator = layer.transform((side, side))
     kept: dict[int, Tensor] = {}
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.setdefault(t.data_ptr(), t), lambda t: t):
         operator.apply(x, layer.bias)
-    assert sum(tensor.nbytes for tensor in kept.values() if tensor.numel() == x.numel()) == 2 * x.nbytes
+    assert sum(tensor.nbytes for tensor in kept.values() if tensor.numel() == x.numel()) == images * x.nbytes
 
 
 def test_sandwich_keeps_one_image() -> None:

@@ -63,6 +63,14 @@ def residual_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding
     return torch.sub(x, branch, out=branch)
 
 
+def keeps_activation(image: Size) -> bool:
+    """Whether a residual layer keeps its activation where computing it again is cheap: on images of up to 4 x 4.
+
+    Each block of a network halves the memory of an image. Those from 8 x 8 on are nine tenths of it.
+    """
+    return image[0] * image[1] <= 16
+
+
 def channels_innermost(x: Tensor) -> Tensor:
     """The image as CPUs want it; on other devices as it is, and on meta tensors, whose convolutions lose the layout."""
     return x.contiguous(memory_format=torch.channels_last) if suits_cpu(x.device) and not x.is_meta else x
@@ -212,14 +220,16 @@ class _ResidualConvolution(torch.autograd.Function):
     """y = x - W^T h with h = relu(W x + b).
 
     With u = D W g, D the slopes of relu: the gradients are g - W^T u for x, and minus those of <u, W x> and
-    <h, W g> for W. On CPUs two images are kept, x and h, of which h is computed anew where a second derivative is
-    wanted; on accelerators, short of memory rather than of arithmetic, x alone: one convolution more than six.
+    <h, W g> for W. On CPUs two images are kept, x and h. On accelerators, short of memory rather than of arithmetic,
+    behind a 1 x 1 kernel on larger images, which takes a ninth of the time of a 3 x 3 one and as much memory, and where
+    a second derivative is wanted, h is computed anew: one convolution more than six.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
         hidden = _convolve(x, kernel, bias, padding_mode).relu_()
-        ctx.save_for_backward(x, kernel, bias, hidden if suits_cpu(x.device) else None)
+        keeps = suits_cpu(x.device) and (_reach(kernel) != (0, 0) or keeps_activation((x.shape[-2], x.shape[-1])))
+        ctx.save_for_backward(x, kernel, bias, hidden if keeps else None)
         ctx.padding_mode = padding_mode
         branch = _convolve_adjoint(hidden, kernel, padding_mode)
         return torch.sub(x, branch, out=branch)

@@ -5,7 +5,8 @@ that the gradient of F^T is F and that of F is F^T.
 
 The branch W^T relu(W x + b) of a residual layer is F^T W^H F h with U = W. For its gradient g, let G = F g,
 u = D F^T W G with D the slopes of relu, and P = F u. The gradients are W^H P for X, P X^H + F h G^H for W, and P at the
-frequency 0 for b. Kept are X and h; torch would keep F h too.
+frequency 0 for b. Kept are X and, for small images, h; torch would keep F h too. Larger ones, see `keeps_activation`,
+are most of the memory of a network: there h is computed anew, one product and one DFT more than six and nine.
 
 Sandwich is y = F^T V F h and keeps X alone. The activation and its frequencies are computed anew: one product and two
 DFTs, where torch's checkpoints would repeat the second product and a part of the last DFT too.
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from onelip.layers.convolution import keeps_activation
 from onelip.linalg.fourier import (
     RealDFT,
     Size,
@@ -64,7 +66,7 @@ class _ResidualBranch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrices: Tensor, bias: Tensor | None, torus: Size, dft: RealDFT) -> Tensor:
         hidden = _hidden(x, matrices, bias, torus, dft)
-        ctx.save_for_backward(x, matrices, bias, hidden, *dft)
+        ctx.save_for_backward(x, matrices, bias, hidden if keeps_activation(torus) else None, *dft)
         ctx.torus, ctx.autocast = torus, autocast_state(x.device.type)
         return _back(hidden, matrices, torus, dft)
 
@@ -76,6 +78,7 @@ class _ResidualBranch(torch.autograd.Function):
             if torch.is_grad_enabled():  # a second derivative goes through torch's operations
                 y = _plain_branch(x, matrices, bias, torus, dft)
                 return *differentiable(y, (x, matrices, bias), wanted[:3], gradients[0]), None, None
+            hidden = _hidden(x, matrices, bias, torus, dft) if hidden is None else hidden
             g = to_frequency(gradients[0], dft)
             slope = torch.ops.aten.threshold_backward
             inner = slope(from_frequency(multiply_frequencies(g, matrices), torus, dft), hidden, 0)
