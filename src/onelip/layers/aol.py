@@ -121,6 +121,10 @@ METHOD = MethodInfo(
     conv=AOLConv2d,
     linear_layer=AOLLinear,
     learning_rate=0.06,
+    # The sums of magnitudes have a kink where columns are orthogonal. There gradients jump from step to step, and Adam,
+    # which divides by their size, hardly moves wide layers.
+    short_optimizer="sgd",
+    short_learning_rate=0.01,
     training_approximation="sums of float32 autocorrelations, those of wide 3 x 3 kernels from 18 products",
     setting=PublishedSetting(
         padding_mode="circular",

@@ -62,9 +62,9 @@ class MethodInfo:
     less exactly in float32 (`onelip.exact_transforms` turns that off), and `training_error` is the largest change that
     this and the rounding of float32 make in the output of a layer, relative to its input, for weights that, as
     matrices of outputs and all else, have condition numbers up to 30. `learning_rate` is that of SGD over hours,
-    `short_learning_rate` that of Adam over minutes (docs/training.md). `published` are the costs of the method as
-    published, `ours` those of this implementation where it computes differently. `setting` is what the comparison
-    paper's code does, None for a method that it does not have.
+    `short_learning_rate` that of `short_optimizer` over minutes (docs/training.md). `published` are the costs of the
+    method as published, `ours` those of this implementation where it computes differently. `setting` is what the
+    comparison paper's code does, None for a method that it does not have.
     """
 
     key: str
@@ -84,3 +84,4 @@ class MethodInfo:
     training_approximation: str = ""
     training_error: float = 1e-5
     short_learning_rate: float = 0.002
+    short_optimizer: str = "adam"

@@ -42,9 +42,8 @@ def test_quick_trains_all_main_methods_once() -> None:
     trained = [job for job in jobs if isinstance(job, TrainJob)]
     assert tuple(job.spec.network.method for job in trained) == MAIN_METHODS
     assert all(job.spec.recipe == "short" and job.search is None for job in trained)
-    assert {job.spec.network.method: job.spec.lr for job in trained} == dict.fromkeys(MAIN_METHODS, 0.002) | {
-        "standard": 5e-4
-    }
+    usual = dict.fromkeys(MAIN_METHODS, ("adam", 0.002)) | {"standard": ("adam", 5e-4), "aol": ("sgd", 0.01)}
+    assert {job.spec.network.method: (job.spec.optimizer, job.spec.lr) for job in trained} == usual
     # The promise is ten minutes on two cores: the estimate leaves two for the report and a slow machine.
     assert sum(job.estimated_seconds(_nowhere) or 1e9 for job in jobs) < 8 * 60
 

@@ -274,11 +274,15 @@ class RunSpec:
             batch_size //= 2
         return batch_size
 
-    def _rates(self, method: MethodInfo) -> dict[str, float]:
-        """Learning rate and weight decay, where they are not given."""
+    def _rates(self, method: MethodInfo) -> dict[str, Any]:
+        """Learning rate and weight decay, and for short budgets the method's optimiser, where they are not given."""
         if self.recipe != "paper":
-            decay = OWN_MODEL_RATES[self.recipe]["weight_decay"]
-            return {"lr": method.short_learning_rate, "weight_decay": decay}
+            usual = method.short_optimizer if self.recipe == "short" else RECIPES[self.recipe].optimizer
+            optimizer = (self.optimizer or usual).lower()
+            rates = OWN_MODEL_RATES[self.recipe] | {"optimizer": optimizer}
+            # A rate of SGD says nothing about other optimisers; one of Adam is a start for all of them.
+            known = method.short_optimizer in ("adam", optimizer)
+            return rates | ({"lr": method.short_learning_rate} if known else {})
         network = self.network
         dataset = network.dataset.removesuffix("-mini")
         rates = published_rates(dataset, network.kernel_size, method.key, network.size)
