@@ -42,9 +42,7 @@ class ConvNetConfig:
         self._check_types()
         self._check_size()
         self._choose_setting()
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise InvalidInputError(f"activation={self.activation!r} is not known, use one of {known}")
+        self._check_names()
         unit = 2 * self.group_size
         if self.channels < unit or self.channels % unit or self.channels < self.in_channels:
             raise InvalidInputError(
@@ -67,6 +65,18 @@ class ConvNetConfig:
             object.__setattr__(self, "padding_mode", "zeros" if is_zeros else "circular")
         if self.init == "auto" and self.setting == "published":
             object.__setattr__(self, "init", "published")
+
+    def _check_names(self) -> None:
+        method = get_method(self.method)
+        variant = method.setting.conv if self.setting == "published" and method.setting else None
+        known = {
+            "activation": tuple(ACTIVATIONS),
+            "padding_mode": ("auto", "circular", "zeros"),
+            "init": (variant or method.conv).initialisations,
+        }
+        for name, allowed in known.items():
+            if getattr(self, name) not in allowed:
+                raise InvalidInputError(f"{name}={getattr(self, name)!r} is not known, use one of {', '.join(allowed)}")
 
     def _check_types(self) -> None:
         for name in ("num_classes", "input_size", "kernel_size", "in_channels"):

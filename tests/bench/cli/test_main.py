@@ -24,6 +24,15 @@ USAGE_ERRORS = {
     "no number": (["train", "--method", "aol", "--lr", "x"], ["--lr", "'x'", "number"]),
     "no value": (["train", "--method"], ["--method", "value"]),
     "no argument": (["check"], ["check needs"]),
+    "no such padding": (
+        ["train", "--method", "aol", "--budget", "1m", "--padding-mode", "mirror"],
+        ["'mirror'", "zeros"],
+    ),
+    "no such start": (["train", "--method", "aol", "--budget", "1m", "--init", "zero"], ["'zero'", "identity"]),
+    "no device to search on": (
+        ["search", "--method", "aol", "--budget", "1m", "--device", "cuda:77"],
+        ["cuda:77", "cpu"],
+    ),
     "no such device": (["train", "--method", "aol", "--budget", "1m", "--device", "cuda:77"], ["cuda:77", "cpu"]),
     "no device at all": (["train", "--method", "aol", "--budget", "1m", "--device", "cup"], ["'cup'", "cpu"]),
     "unknown option": (["methods", "--nope"], ["--nope", "onelip methods --help"]),
@@ -49,6 +58,17 @@ def test_usage_errors_are_one_line_exit_code_2_and_leave_nothing(
     assert all(word in printed.err for word in expected)
     assert not set(printed.err) & set("│╭╰─\x1b")
     assert not any(word in printed.err for word in ("helptext", "Error parsing", "Unrecognized", "NoneType", "STR"))
+
+
+@pytest.mark.parametrize("command", ["train", "search"])
+def test_data_that_are_not_here_leave_nothing(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ONELIP_DATA", str(tmp_path / "no data"))
+    assert cli.run([command, "--method", "aol", "--budget", "1m", "--dataset", "cifar100"]) == 2
+    assert "onelip data fetch cifar100" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_suggestions_come_from_the_command_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,9 @@ from typing import Literal
 import optuna
 from optuna.trial import FrozenTrial
 
+from onelip.bench.data import load
 from onelip.bench.runs import RunSpec, dump_json
+from onelip.bench.runs.devices import usable_device
 from onelip.bench.runs.durations import parse_duration
 from onelip.bench.search.searcher import SearchConfig, best_trial, search
 from onelip.bench.terminal import Terminal, plain_table
@@ -64,6 +66,9 @@ class SearchCommand:
             search_seed=self.search_seed,
         )
         seconds = parse_duration(self.checkpoint_every)
+        usable_device(self.device)  # what cannot be used, or is not here, is refused before there is a folder
+        if not (self.studies_dir / config.name).exists():
+            load(self.spec.network.dataset)
         options = TrainOptions(device=self.device, checkpoint_seconds=seconds, progress=not self.quiet)
         study = search(config, self.studies_dir, options, on_trial=lambda trial: None if self.quiet else _say(trial))
         best = best_trial(study)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onelip.bench.runs import RunRecord, RunSpec, RunStatus
+from onelip.bench.data import load
+from onelip.bench.runs import RunRecord, RunSpec, RunStatus, run_name
 from onelip.bench.runs.durations import parse_duration
 from onelip.bench.terminal import Terminal, plain_table, say, visible
 from onelip.bench.training import TrainOptions, train
 from onelip.bench.training.distributed import is_first_process
 from onelip.bench.training.evaluation import evaluate_run
-from onelip.bench.training.loop import MODEL_FILE
+from onelip.bench.training.loop import KIND, MODEL_FILE
 from onelip.factories import find_factory, search_working_folder
 from onelip.protocol import RADIUS_NUMERATORS
 
@@ -50,6 +51,8 @@ class TrainCommand:
         search_working_folder()
         if self.spec.network.is_factory:
             find_factory(self.spec.network.model)  # one that cannot be imported is refused before there is a folder
+        if not (self.runs_dir / run_name(KIND, self.spec)).exists():
+            load(self.spec.network.dataset)  # and so are data that are not here
         seconds = parse_duration(self.checkpoint_every)
         options = TrainOptions(device=self.device, checkpoint_seconds=seconds, progress=not self.quiet)
         record = train(self.spec, self.runs_dir, options)

@@ -51,7 +51,7 @@ class NetworkSpec:
     dataset: DatasetOption = "cifar10"
     """Data set, see `onelip data list`; or a folder with one sub-folder of images per class, or an .npz file."""
     kernel_size: int = 3
-    """Odd side of the kernels."""
+    """Height and width of the kernels."""
     activation: str = "maxmin"
     """maxmin, groupsort4, householder or abs."""
     padding_mode: str = "auto"
