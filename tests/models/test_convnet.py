@@ -258,7 +258,7 @@ def test_images_of_any_size_are_extended_by_zeros(height: int, width: int | None
         ({"num_classes": 0}, "num_classes=0 must be a positive integer"),
         ({"kernel_size": 0}, "kernel_size=0 must be"),
         ({"activation": "relu"}, "activation='relu' is not known, use one of maxmin, groupsort4, householder, abs"),
-        ({"padding_mode": "reflect"}, "padding_mode='reflect' is not supported"),
+        ({"padding_mode": "reflect"}, "padding_mode='reflect' is not known"),
         ({"init": "magic"}, "init='magic' is not known"),
     ],
 )
