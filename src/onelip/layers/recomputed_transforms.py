@@ -1,8 +1,8 @@
 """Parameter transformations in training on accelerators, done again in the backward pass rather than kept.
 
 Autograd keeps every step of a transformation, for all layers of a network, until the backward pass reaches them. Here
-the parameters are kept alone. The backward pass transforms a few layers at a time with gradients, uses these and goes on
-to the next ones: it holds the steps of some megabytes of layers, whatever the network.
+the parameters are kept alone. The backward pass transforms a few layers at a time with gradients, uses these and goes
+on to the next ones: it holds the steps of some megabytes of layers, whatever the network.
 """
 
 from __future__ import annotations
