@@ -18,7 +18,8 @@ FREQUENCY_METHODS = ["lot", "soc", "cayley", "cholesky", "bro", "sandwich"]
 
 def _layer(method: str, **options: Any) -> LipschitzConv2d:
     torch.manual_seed(0)
-    layer = create_conv(method, 4, 4, 3, dtype=torch.float64, **options).train()
+    layer = create_conv(method, 4, 4, 3, dtype=torch.float64, **options)
+    layer.train()
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
@@ -49,7 +50,6 @@ def test_recomputed_layers_are_those_that_keep_their_matrices(
     with device_forms("accelerator"):
         expected = _pass(layer, x)
         monkeypatch.setattr(recomputed_products, "BYTES_AT_ONCE", 16 * channels * matrices_at_once)
-        monkeypatch.setattr(recomputed_products, "keeps_no_matrices", lambda *_: True)
         monkeypatch.setattr("onelip.layers.frequency_conv.keeps_no_matrices", lambda *_: True)
         assert isinstance(_core(layer), (RecomputedProduct, RecomputedSandwich))
         actual = _pass(layer, x)
@@ -78,7 +78,7 @@ def test_the_backward_pass_is_that_of_the_forward_pass(monkeypatch: pytest.Monke
     torch.testing.assert_close(list(actual), expected, rtol=1e-9, atol=1e-10)
     again = torch.autograd.grad((y * weights).sum(), leaves, create_graph=True)
     torch.testing.assert_close(list(again), expected, rtol=1e-9, atol=1e-10)
-    assert all(gradient.requires_grad for gradient in again[1:2])
+    assert again[1].requires_grad
 
 
 def test_wide_layers_keep_no_matrices() -> None:

@@ -383,3 +383,11 @@ def test_gradients_with_few_rows_are_those_of_all_rows(function: Callable[[Tenso
     (exact,) = torch.autograd.grad(polar_factor(wide) if function is not cayley else cayley(wide), wide, few.double())
     assert (alone - stacked).norm() <= 1e-5 * stacked.norm()
     assert (alone - exact).norm() <= 1e-5 * exact.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_a_quintic_step_keeps_its_matrix_alone(dtype: torch.dtype) -> None:
+    matrix = torch.randn(2, 5, 3, dtype=dtype, generator=torch.Generator().manual_seed(5)).requires_grad_()
+    step: Callable[[Tensor], Tensor] = lambda x: polar._QuinticStep.apply(x, (3.0, -2.0, 0.5))  # noqa: E731  # pyright: ignore
+    assert torch.autograd.gradcheck(step, matrix)
+    assert torch.autograd.gradgradcheck(step, matrix)

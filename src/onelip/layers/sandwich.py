@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from onelip.errors import InvalidInputError
 from onelip.layers.convolution import same_convolution
@@ -36,6 +37,7 @@ from onelip.layers.published_sandwich import PublishedSandwich
 from onelip.layers.recomputed_products import RecomputedSandwich
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear, ParametrisedLayer
 from onelip.layers.transformed import Transformed, at_frequency_zero, check_size, embedded, frequencies
+from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import (
     RealDFT,
     Size,
@@ -51,6 +53,7 @@ from onelip.linalg.measured_rounding import Product, behind, measured, moving
 from onelip.linalg.orthogonal import cayley, gradient_of_blocks
 from onelip.linalg.packed_functions import Matrices, MatrixFunction, packed_values
 from onelip.linalg.proven import SAFETY, norm_bound
+from onelip.linalg.tensor_modes import is_traced
 
 LINEAR_START_BIAS = 0.01
 """Initial bias of every layer. What one layer makes positive stays so in the next ones, and channels of zeros, where
@@ -112,7 +115,13 @@ class SandwichProduct(Transformed):
     inner: Tensor
 
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """Two matrix products and an activation between them."""
+        """Two matrix products and an activation between them, which accelerators do not keep."""
+        if suits_cpu(x.device) or is_traced() or not torch.is_grad_enabled():
+            return self._both(x, bias)
+        y: Any = checkpoint(self._both, x, bias, use_reentrant=False, preserve_rng_state=False)
+        return y
+
+    def _both(self, x: Tensor, bias: Tensor | None) -> Tensor:
         return self._product(F.relu(self._product(x, self.inner, bias)), self.outer, None)
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from onelip.errors import InvalidInputError
 from onelip.linalg.device_forms import suits_cpu
-from onelip.linalg.fourier import check_real, kernel_to_frequency, torus_blocks
+from onelip.linalg.fourier import check_real, frequency_matrix_at, kernel_to_frequency, torus_blocks
 from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
 
 
@@ -85,16 +85,16 @@ def gram_norm_bound(matrix: Tensor, iterations: int = 6) -> Tensor:
     """
     lead, batch = matrix.shape[:-2], one_batch(matrix)
     if is_traced() or iterations == 0 or not suits_cpu(matrix.device):
-        return _gram_bound_and_powers(batch, iterations)[0].reshape(lead)
+        return _gram_bound(batch, iterations).reshape(lead)
     bound: Any = _GramBound.apply(batch, iterations)
     return bound.reshape(lead)
 
 
-def _gram_bound_and_powers(matrix: Tensor, iterations: int) -> tuple[Tensor, list[Tensor]]:
-    """The bound (b,), and A, G_1, ..., G_t, each up to a factor."""
+def _gram_bound(matrix: Tensor, iterations: int, powers: list[Tensor] | None = None) -> Tensor:
+    """The bound (b,); G_1, ..., G_t, each up to a factor, are appended to a list if there is one."""
     tiny, scale = torch.finfo(matrix.dtype).tiny, largest_magnitude(matrix)
     gram = matrix / scale
-    powers, bound = [gram], scale[..., 0, 0]
+    bound = scale[..., 0, 0]
     wide = matrix.shape[-2] < matrix.shape[-1]
     for step in range(iterations):
         if step % 3 == 1:
@@ -103,9 +103,9 @@ def _gram_bound_and_powers(matrix: Tensor, iterations: int) -> tuple[Tensor, lis
             gram = gram / norm[..., None, None]
         # The Gram matrix on the smaller side has the same non-zero spectrum; from then on it is Hermitian.
         gram = torch.bmm(gram, gram.mH) if wide else torch.bmm(gram.mH, gram)
-        powers.append(gram)
-    bound = bound * torch.linalg.vector_norm(gram, dim=(-2, -1)).clamp(min=tiny) ** (0.5**iterations)
-    return bound, powers
+        if powers is not None:
+            powers.append(gram)
+    return bound * torch.linalg.vector_norm(gram, dim=(-2, -1)).clamp(min=tiny) ** (0.5**iterations)
 
 
 class _GramBound(torch.autograd.Function):
@@ -118,8 +118,9 @@ class _GramBound(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, iterations: int) -> Tensor:
-        bound, powers = _gram_bound_and_powers(matrix, iterations)
-        ctx.save_for_backward(matrix, bound, *powers[1:])
+        powers: list[Tensor] = []
+        bound = _gram_bound(matrix, iterations, powers)
+        ctx.save_for_backward(matrix, bound, *powers)
         ctx.iterations = iterations
         return bound
 
@@ -127,7 +128,7 @@ class _GramBound(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (matrix, bound, *powers), (gradient,) = ctx.saved_tensors, gradients
         if torch.is_grad_enabled():  # a second derivative goes through torch's operations
-            plain = _gram_bound_and_powers(matrix, ctx.iterations)[0]
+            plain = _gram_bound(matrix, ctx.iterations)
             return *torch.autograd.grad(plain, matrix, gradient, create_graph=True), None
         product = powers[0]
         for power in powers[1:]:
@@ -175,12 +176,33 @@ def conv_norm_bound(
         height, width = height + kernel.shape[-2] - 1, width + kernel.shape[-1] - 1
     torus = height, width
     if not suits_cpu(kernel.device):
-        return gram_norm_bound(kernel_to_frequency(kernel, torus).flatten(-4, -3), iterations).amax(-1)
+        return _largest_without_looking(kernel, torus, iterations)
     if is_traced() or not (kernel.requires_grad and torch.is_grad_enabled()):
         largest = [gram_norm_bound(block, iterations).amax(-1) for block in torus_blocks(kernel, torus)]
         return largest[0] if len(largest) == 1 else torch.maximum(*largest)
     bound: Any = _LargestBound.apply(kernel.reshape(-1, *kernel.shape[-4:]), torus, iterations)
     return bound.reshape(kernel.shape[:-4])
+
+
+_BYTES_AT_ONCE = 2**23
+"""Of matrices whose bounds accelerators compute at a time, where they keep nothing."""
+
+
+def _largest_without_looking(kernel: Tensor, torus: tuple[int, int], iterations: int) -> Tensor:
+    """The largest Gram bound over the half spectrum, for accelerators; with gradients, those of its frequency alone."""
+    if is_traced():
+        return gram_norm_bound(kernel_to_frequency(kernel, torus).flatten(-4, -3), iterations).amax(-1)
+    with torch.no_grad():
+        matrices = kernel_to_frequency(kernel, torus).flatten(-4, -3)
+        batch = one_batch(matrices)
+        parts = batch.split(max(1, _BYTES_AT_ONCE // batch[0].nbytes))
+        bounds = torch.cat([gram_norm_bound(part, iterations) for part in parts]).reshape(matrices.shape[:-2])
+    if not torch.is_grad_enabled():
+        return bounds.amax(-1)
+    place, columns = bounds.argmax(-1), torus[1] // 2 + 1
+    row = torch.div(place, columns, rounding_mode="floor").to(kernel.dtype) / torus[0]
+    column = (place % columns).to(kernel.dtype) / torus[1]
+    return gram_norm_bound(frequency_matrix_at(kernel, row, column), iterations)
 
 
 class _LargestBound(torch.autograd.Function):

@@ -95,10 +95,40 @@ def minimax_polar(matrix: Tensor, steps: int | Sequence[Quintic] | None = None) 
     if _is_wide(matrix):
         return minimax_polar(matrix.mH, steps).mH
     x = one_batch(scale_below_one(matrix))
-    for a, b, c in _schedule(matrix.dtype, steps) if steps is None or isinstance(steps, int) else steps:
-        gram = torch.bmm(x.mH, x)
-        x = torch.baddbmm(x, x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), beta=a)
+    plain = is_traced() or not torch.is_grad_enabled()
+    for quintic in _schedule(matrix.dtype, steps) if steps is None or isinstance(steps, int) else steps:
+        x: Any = _quintic_step(x, quintic) if plain else _QuinticStep.apply(x, quintic)
     return bjorck(x, 1).reshape(matrix.shape)
+
+
+def _quintic_step(x: Tensor, quintic: Quintic) -> Tensor:
+    """a X + X (b G + c G^2) with G = X^H X."""
+    a, b, c = quintic
+    gram = torch.bmm(x.mH, x)
+    return torch.baddbmm(x, x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), beta=a)
+
+
+class _QuinticStep(torch.autograd.Function):
+    """Keeps X alone, a third of what autograd keeps, at the same number of products.
+
+    With P = b G + c G^2, the gradient g, S = X^H g + g^H X and T = S G: dX = a g + g P + X (b S + c (T + T^H)).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, quintic: Quintic) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.quintic = quintic
+        return _quintic_step(x, quintic)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (x,), (gradient,), (a, b, c) = ctx.saved_tensors, gradients, ctx.quintic
+        gram = torch.bmm(x.mH, x)
+        total = torch.baddbmm(gradient, gradient, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), beta=a)
+        inner = torch.bmm(x.mH, gradient)
+        inner = inner + inner.mH
+        product = torch.bmm(inner, gram)
+        return torch.baddbmm(total, x, b * inner + c * (product + product.mH)), None
 
 
 def _newton_polar(matrix: Tensor, iterations: int | None) -> Tensor:
