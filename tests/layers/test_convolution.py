@@ -66,7 +66,9 @@ def test_convolutions_can_be_differentiated_twice(function: Callable[..., Tensor
 
 def test_gradients_where_a_residual_layer_computes_its_activation_anew() -> None:
     arguments = tuple(t.requires_grad_() for t in (normal(2, 2, 3, 6), normal(2, 2, 1, 1), normal(2)))
-    assert torch.autograd.gradcheck(lambda *given: residual_convolution(*given, "circular"), arguments)
+    assert torch.autograd.gradcheck(
+        lambda x, kernel, bias: residual_convolution(x, kernel, bias, "circular"), arguments
+    )
 
 
 @each_layout
