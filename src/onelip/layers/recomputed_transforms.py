@@ -18,7 +18,7 @@ from onelip.layers.transformed import Transformed
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.tensor_modes import is_traced
 
-BYTES_AT_ONCE = 2**22
+BYTES_AT_ONCE = 2**23
 """Of transformed parameters whose gradients are computed at a time."""
 
 Named = dict[str, Tensor]
