@@ -19,7 +19,7 @@ CHROMIUM = "/usr/bin/chromium"
 
 def main() -> None:
     """Write both pictures beside this file."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(description="radar.png and report.png from the folder of a study")
     parser.add_argument("study", type=Path, help="folder of the study, with its report")
     parser.add_argument("--out", type=Path, default=HERE, help="where to write; beside this file by default")
     arguments = parser.parse_args()

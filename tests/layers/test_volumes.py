@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from onelip import certify, convert, lipschitz_bound
 from onelip.errors import InvalidInputError
 from onelip.layers import AOLConv3d, create_conv3d
-from onelip.layers.residual import Residual
+from onelip.layers.residual import ResidualMap
 from onelip.layers.volume_kernel import VolumeKernel
 
 SHAPE = (4, 3, 4, 5)
@@ -62,7 +62,7 @@ def test_the_convolution_of_a_residual_layer_has_norm_sqrt_two(key: str, options
         layer.weight.normal_()
     core = layer.surroundings.core_volume(SHAPE[1:])
     residual = layer.transform(cast("Any", SHAPE[1:]))
-    assert isinstance(residual, Residual)
+    assert isinstance(residual, ResidualMap)
     operator = residual.weight
     assert isinstance(operator, VolumeKernel)
     shape = layer.core_in, *core

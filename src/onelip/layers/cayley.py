@@ -53,7 +53,7 @@ class _ScaledWeight(ParametrisedLayer):
             self.alpha.copy_(self.weight.norm())
 
 
-def scaled(tensors: Mapping[str, Tensor], dims: int) -> Tensor:
+def frobenius_scaled(tensors: Mapping[str, Tensor], dims: int) -> Tensor:
     """alpha W / ||W||_F for a weight of `dims` dimensions after the leading ones; zero stays zero."""
     weight = tensors["weight"]
     norm = frobenius_norm(weight.flatten(-dims)[..., None])
@@ -71,7 +71,7 @@ class CayleyConv2d(_ScaledWeight, FrequencyConv2d):
 
     def unconstrained_kernel(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """alpha K / ||K||."""
-        return scaled(tensors, 4)
+        return frobenius_scaled(tensors, 4)
 
     def constrain(self, matrices: Tensor) -> Tensor:
         """Cayley transforms."""
@@ -89,7 +89,7 @@ class CayleyLinear(_ScaledWeight, MatrixLinear):
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """Cayley transform."""
-        return Matrix(cayley(scaled(tensors, 2)))
+        return Matrix(cayley(frobenius_scaled(tensors, 2)))
 
 
 METHOD = MethodInfo(

@@ -22,7 +22,7 @@ from onelip.layers.base import LipschitzLayer
 from onelip.layers.fft_products import half_spectrum
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, start_residual
-from onelip.layers.residual import Residual, ResidualConv2d, ResidualLinear
+from onelip.layers.residual import ResidualConv2d, ResidualLinear, ResidualMap
 from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.transformed import Kernel, Matrix, Transformed
 from onelip.linalg.device_forms import suits_cpu
@@ -94,7 +94,7 @@ def _places(kept: Tensor, moved: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class EstimatedResidual(Residual):
+class EstimatedResidual(ResidualMap):
     """A residual layer of training, with the power vectors by which the norm was estimated."""
 
     power_vectors: Tensor
@@ -133,13 +133,13 @@ class CPLConv2d(_PowerVectors, ResidualConv2d):
         here.copy_(torch.stack([moved.real, moved.imag], dim=-4))
         return sigma, vectors
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Residual:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> ResidualMap:
         """sqrt(2) W / ||W||, the norm estimated in training and proven in evaluation."""
         assert size is not None
         kernel = tensors["weight"]
         if not self.training:
             norm = conv_norm_bound(kernel, size, self.padding_mode, GRAM_ITERATIONS)
-            return Residual(*self._normalised(kernel, norm))
+            return ResidualMap(*self._normalised(kernel, norm))
         divides = self.grid[0] % size[0] == 0 and self.grid[1] % size[1] == 0
         torus = size if divides else self.grid
         if not suits_cpu(kernel.device):
@@ -199,11 +199,11 @@ class CPLLinear(_PowerVectors, ResidualLinear):
         """Power iterations on the matrix."""
         return power_iteration(tensors["weight"], tensors["power_vectors"], iterations)
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Residual:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> ResidualMap:
         """sqrt(2) W / ||W||, the norm estimated in training and proven in evaluation."""
         matrix = tensors["weight"]
         if not self.training:
-            return Residual(*self._normalised(matrix, gram_norm_bound(matrix, GRAM_ITERATIONS)))
+            return ResidualMap(*self._normalised(matrix, gram_norm_bound(matrix, GRAM_ITERATIONS)))
         norm, vectors = self.iterate(tensors, self.grid, 1)
         return EstimatedResidual(*self._normalised(matrix, norm), vectors)
 

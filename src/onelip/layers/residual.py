@@ -31,7 +31,7 @@ from onelip.linalg.proven import SAFETY
 
 
 @dataclass(frozen=True)
-class Residual(Transformed):
+class ResidualMap(Transformed):
     """x -> x - W^T relu(W x + S^(1/2) b), with a square W and root = S^(1/2), (c,)."""
 
     weight: Matrix | Kernel | Frequencies | VolumeKernel
@@ -89,19 +89,19 @@ class Residual(Transformed):
             )
         return measured(there, product, bias_roundings=1), measured(replace(there, offset=0.0), adjoint)
 
-    def by_frequency(self, size: Size) -> Residual:
+    def by_frequency(self, size: Size) -> ResidualMap:
         """The same with the frequency matrices of W."""
         assert isinstance(self.weight, Kernel)
         return replace(self, weight=self.weight.by_frequency(size))
 
 
 class ResidualConv2d(CheapestFormConv2d):
-    """Convolutional residual layer: `transform_tensors` gives a `Residual` with a `Kernel`."""
+    """Convolutional residual layer: `transform_tensors` gives a `ResidualMap` with a `Kernel`."""
 
     square = True
 
 
 class ResidualLinear(LipschitzLinear):
-    """Fully connected residual layer: `transform_tensors` gives a `Residual` with a `Matrix`."""
+    """Fully connected residual layer: `transform_tensors` gives a `ResidualMap` with a `Matrix`."""
 
     square = True

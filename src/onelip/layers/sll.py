@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, start_residual
-from onelip.layers.residual import Residual, ResidualConv2d, ResidualLinear
+from onelip.layers.residual import ResidualConv2d, ResidualLinear, ResidualMap
 from onelip.layers.shapes import ParametrisedLayer
 from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
@@ -70,23 +70,23 @@ class SLLConv2d(_LearnableDiagonal, ResidualConv2d):
     zero_channels_stay_zero = True
     holds_for_volumes = True
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Residual:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> ResidualMap:
         """AOL on W Q^(-1), whose input channels are the hidden units."""
         kernel, inverse = tensors["weight"], inverse_diagonal(tensors["q"])
         scaled = (kernel * inverse[..., :, None, None, None]).transpose(-4, -3)  # the order of taps does not matter
         root = residual_root(aol_kernel_scale(scaled), inverse)
-        return Residual(Kernel(kernel * root[..., :, None, None, None], self.padding_mode), root)
+        return ResidualMap(Kernel(kernel * root[..., :, None, None, None], self.padding_mode), root)
 
 
 class SLLLinear(_LearnableDiagonal, ResidualLinear):
     """Fully connected SLL layer."""
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Residual:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> ResidualMap:
         """AOL on W Q^(-1), whose columns are the hidden units."""
         matrix, inverse = tensors["weight"], inverse_diagonal(tensors["q"])
         scaled = (matrix * inverse[..., :, None]).mT
         root = residual_root(aol_scale(scaled), inverse)
-        return Residual(Matrix(matrix * root[..., :, None]), root)
+        return ResidualMap(Matrix(matrix * root[..., :, None]), root)
 
 
 METHOD = MethodInfo(

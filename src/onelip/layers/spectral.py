@@ -29,7 +29,7 @@ GRAM_ITERATIONS = 7
 """The bound then exceeds the norm of a matrix of rank 64 by at most 1.6 %, in general by far less."""
 
 
-def normalised(weight: Tensor, norm: Tensor) -> Tensor:
+def over_norm(weight: Tensor, norm: Tensor) -> Tensor:
     """P / s, and zero where s is zero."""
     norm = norm.reshape(norm.shape + (1,) * (weight.dim() - norm.dim()))
     return torch.where(norm > 0, weight / norm.clamp_min(torch.finfo(norm.dtype).tiny), 0)
@@ -53,7 +53,7 @@ class SpectralConv2d(KernelConv2d):
             norm = gram_norm_bound(kernel[..., 0, 0], GRAM_ITERATIONS)
         else:
             norm = conv_norm_bound(kernel, size, self.padding_mode, GRAM_ITERATIONS)
-        return Kernel(normalised(kernel, norm), self.padding_mode)
+        return Kernel(over_norm(kernel, norm), self.padding_mode)
 
 
 class FrobeniusConv2d(SpectralConv2d):
@@ -70,7 +70,7 @@ class FrobeniusConv2d(SpectralConv2d):
         taps = kernel.abs().sum((-2, -1))
         largest = taps.detach().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(taps.dtype).tiny)
         norm = torch.linalg.vector_norm(taps / largest, dim=(-2, -1)) * largest[..., 0, 0]  # squares do not underflow
-        return Kernel(normalised(kernel, norm), self.padding_mode)
+        return Kernel(over_norm(kernel, norm), self.padding_mode)
 
 
 class SpectralLinear(MatrixLinear):
@@ -81,7 +81,7 @@ class SpectralLinear(MatrixLinear):
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Matrix:
         """P / s."""
         matrix = tensors["weight"]
-        return Matrix(normalised(matrix, gram_norm_bound(matrix, GRAM_ITERATIONS)))
+        return Matrix(over_norm(matrix, gram_norm_bound(matrix, GRAM_ITERATIONS)))
 
 
 METHOD = MethodInfo(

@@ -29,7 +29,7 @@ from onelip.layers.convolution import PaddingMode
 from onelip.layers.fused import FusedConvolution, FusedLayer
 from onelip.layers.geometry import Geometry
 from onelip.layers.initialisation import initialise
-from onelip.layers.residual import Residual
+from onelip.layers.residual import ResidualMap
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.transformed import Grouped, Kernel, Transformed
 from onelip.layers.volume_kernel import Sides, VolumeKernel, VolumeSurroundings
@@ -214,12 +214,12 @@ class LipschitzConv3d(LipschitzConv2d):
         else:  # with the zeros that the method puts around it
             seen = torus[0] * torus[1] - image.shape[-2] + 1, torus[2] - image.shape[-1] + 1
         flat = super().transform_tensors({**tensors, "weight": image}, seen)
-        kernel = flat.weight if isinstance(flat, Residual) else flat
+        kernel = flat.weight if isinstance(flat, ResidualMap) else flat
         assert isinstance(kernel, Kernel)
         slices = slices_of(kernel.kernel, distance, read.shape[-3:])
         taps = taps_of_volume(slices, self._core_taps, steps, self._spread)
         volume = VolumeKernel(taps, steps, sides, self._spread)
-        return replace(flat, weight=volume) if isinstance(flat, Residual) else volume
+        return replace(flat, weight=volume) if isinstance(flat, ResidualMap) else volume
 
     def apply_to(self, x: Tensor, transformed: Transformed) -> Tensor:
         """The input transformation on (batch, in_channels, depth, height, width)."""

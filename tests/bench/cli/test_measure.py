@@ -75,6 +75,17 @@ def test_json_has_the_identity_and_all_figures(tmp_path: Path, capsys: pytest.Ca
     assert entry["record"] == _records(tmp_path)[0]["name"]
 
 
+def test_memory_on_a_gpu_is_predicted_without_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["--methods", "lot", "--width", "4", "--batch-size", "2", "--runs-dir", str(tmp_path), "--json"]
+    peaks = {}
+    for device in ("cpu", "cuda"):
+        assert run(["measure", "memory", "--predict", "--device", device, *common]) == 0
+        rows = [row for row in json.loads(capsys.readouterr().out) if row["network"]["method"] == "lot"]
+        peaks[device] = rows[0]["device"], rows[0]["metrics"]["training"]
+    assert (peaks["cpu"][0], peaks["cuda"][0]) == ("meta", "meta:gpu")
+    assert peaks["cpu"][1] != peaks["cuda"][1]
+
+
 def test_an_interrupted_command_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

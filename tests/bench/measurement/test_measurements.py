@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from onelip.bench.measurement import PREDICTED, Measurement, Rounds, measure, measurements, run_measurement
-from onelip.bench.measurement.memory import MemoryUse
+from onelip.bench.measurement import (
+    PREDICTED,
+    PREDICTED_ON_GPU,
+    Measurement,
+    Rounds,
+    measure,
+    measurements,
+    run_measurement,
+)
+from onelip.bench.measurement.memory import MemoryUse, measure_memory
 from onelip.bench.measurement.memory_limits import GIB
+from onelip.bench.measurement.networks import build_network, random_batch
 from onelip.bench.runs import NetworkSpec, RunStatus, read_record
 from onelip.errors import InvalidInputError
 from onelip.linalg.device_forms import device_forms
@@ -182,10 +191,10 @@ def test_sizes_and_devices_that_make_no_sense_are_refused() -> None:
 def test_memory_for_a_gpu_is_predicted_in_its_own_forms() -> None:
     """The layers of LOT keep other tensors there: complex matrices, and the steps of an iteration."""
     network = NetworkSpec(method="lot", width=4)
-    measurements._predicted_training.cache_clear()
-    cpu = measurements._predicted_training(network, 4, "cpu")
-    accelerator = measurements._predicted_training(network, 4, "accelerator")
+    cpu = measure(Measurement("memory", network, 4, PREDICTED))["training"]
+    accelerator = measure(Measurement("memory", network, 4, PREDICTED_ON_GPU))["training"]
+    device = torch.device("cpu")
     with device_forms("accelerator"):
-        again = measure(Measurement("memory", network, 4, PREDICTED))["training"]
-    assert abs(accelerator - again) <= 0.01 * again, (accelerator, again)  # constants are made once
+        real = measure_memory(build_network(network, device), *random_batch(network, 4, device)).training
+    assert abs(accelerator - real) <= 0.01 * real, (accelerator, real)
     assert abs(accelerator - cpu) >= 0.02 * cpu, (accelerator, cpu)

@@ -8,6 +8,7 @@ import math
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from synthetic_study import (
@@ -22,7 +23,7 @@ from synthetic_study import (
 )
 
 from onelip.bench.cli import run as run_cli
-from onelip.bench.measurement import PREDICTED, Measurement, measure
+from onelip.bench.measurement import PREDICTED, PREDICTED_ON_GPU, Measurement, measure
 from onelip.bench.published import published_epochs, published_results
 from onelip.bench.published.predicted_costs import predicted_training_memory
 from onelip.bench.report.advice import (
@@ -185,11 +186,13 @@ def test_networks_of_another_width_have_no_predicted_costs(tmp_path: Path) -> No
     assert (candidate.size, candidate.memory_bytes, candidate.latency_ratio) == ("w8", None, None)
 
 
-@pytest.mark.parametrize("method", ["aol", "cpl", "reference"])
-def test_the_shipped_memory_is_still_that_of_the_code(method: str) -> None:
+@pytest.mark.parametrize("place", ["cpu", "gpu"])
+@pytest.mark.parametrize("method", ["aol", "cpl", "lot", "reference"])
+def test_the_shipped_memory_is_still_that_of_the_code(method: str, place: Literal["cpu", "gpu"]) -> None:
     """If this fails, layers have changed: make the table anew, as the docstring of predicted_costs.py says."""
-    shipped = predicted_training_memory()[method, "XS", 32]
-    use = measure(Measurement("memory", NetworkSpec(method=method), device=PREDICTED))
+    shipped = predicted_training_memory(place)[method, "XS", 32]
+    device = PREDICTED if place == "cpu" else PREDICTED_ON_GPU
+    use = measure(Measurement("memory", NetworkSpec(method=method), device=device))
     assert shipped == pytest.approx(use["training"], rel=0.1)
 
 
@@ -271,7 +274,7 @@ def test_a_method_that_others_beat_for_less_is_not_recommended() -> None:
 def test_the_command_names_what_the_limits_exclude_and_what_is_closest(capsys: pytest.CaptureFixture[str]) -> None:
     code, out = run("--gpu-memory 2.5GB", capsys)
     assert code == 0
-    needed = predicted_training_memory()["soc", "M", 32] / GIB
+    needed = predicted_training_memory("gpu")["soc", "M", 32] / GIB
     assert f"Your limits exclude SOC M, which would certify 66.3 ± 0.5 % but takes {needed:.2f} GiB" in out
     code, out = run("--train-hours 1", capsys)
     assert code == 1

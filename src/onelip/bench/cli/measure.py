@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from onelip.bench.cli.measure_options import Networks, Repetitions
-from onelip.bench.measurement import PREDICTED, REFERENCE, Measurement, Outcome
+from onelip.bench.measurement import PREDICTED, PREDICTED_ON_GPU, REFERENCE, Measurement, Outcome
 from onelip.bench.measurement.peers import PEERS
 from onelip.bench.measurement.ratio_figure import check_format, save_ratios
 from onelip.bench.runs.devices import usable_device
@@ -79,18 +79,21 @@ class Memory:
 
     Counted are parameters, gradients, momentum, activations and temporaries: on CUDA the allocator's peak, on a CPU the
     exact sum of all live tensors. With --predict the same sum is taken on tensors without data: that takes seconds for
-    networks of any size, and no memory.
+    networks of any size, and no memory. Layers are computed in other ways on a GPU: --predict --device cuda predicts
+    the memory there, and needs none.
     """
 
     networks: Networks
     predict: bool = False
     """Predict instead of running the networks."""
     device: str = "auto"
-    """cpu, cuda, cuda:1, ...; auto is cuda where there is one. Without effect on a prediction."""
+    """cpu, cuda, cuda:1, ...; auto is cuda where there is one."""
 
     def run(self) -> int:
         """Measure or predict, and print."""
-        device = PREDICTED if self.predict else usable_device(self.device)
+        device = self.device if self.predict and self.device != "auto" else usable_device(self.device)
+        if self.predict:
+            device = PREDICTED_ON_GPU if device.startswith("cuda") else PREDICTED
         return self.networks.show(self.networks.run(self.networks.measurements("memory", device=device)))
 
 

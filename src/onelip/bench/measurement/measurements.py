@@ -38,7 +38,10 @@ from onelip.protocol import REFERENCE
 Quantity = Literal["time", "memory", "macs", "certify"]
 
 PREDICTED = "meta"
-"""Device of what is known without running a network: tensors without data."""
+"""Device of what is known without running a network: tensors without data, computed with as on a CPU."""
+
+PREDICTED_ON_GPU = "meta:gpu"
+"""The same as on a GPU, which takes other forms of the layers (`onelip.linalg.device_forms`)."""
 
 _MEASURING = {"time": throughput, "memory": memory, "macs": macs, "certify": certify_time}
 
@@ -47,7 +50,7 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Measurement:
-    """One quantity of one network on a device; on the device "meta" memory is predicted and operations are counted.
+    """One quantity of one network on a device; on `PREDICTED` memory is predicted and operations are counted.
 
     `rounds` replace the usual ones of times; `arithmetic` is that of certificates.
     """
@@ -62,11 +65,16 @@ class Measurement:
     def __post_init__(self) -> None:
         if self.quantity == "macs":
             object.__setattr__(self, "device", PREDICTED)
-        elif self.device == PREDICTED and self.quantity != "memory":
+        elif self.is_prediction and self.quantity != "memory":
             raise InvalidInputError(f"{self.quantity} is measured on a device, not predicted")
         if self.batch_size < 1:
             raise InvalidInputError(f"the batch size must be positive, not {self.batch_size}")
         check_network(self.network)
+
+    @property
+    def is_prediction(self) -> bool:
+        """Whether no device is needed."""
+        return self.device in (PREDICTED, PREDICTED_ON_GPU)
 
     def config(self) -> dict[str, Any]:
         """What identifies the measurement, as plain values."""
@@ -76,7 +84,7 @@ class Measurement:
             "batch_size": self.batch_size,
             "device": self.device,
             # what times and memory depend on; predictions do not
-            "hardware": None if self.device == PREDICTED else device_name(self.device),
+            "hardware": None if self.is_prediction else device_name(self.device),
             "fingerprint": fingerprint(self.quantity, self.network.method, self.network.model),
         }
         if self.rounds is not None:
@@ -173,10 +181,11 @@ def _still_holds(measurement: Measurement, metrics: dict[str, Any]) -> bool:
 
 def measure(measurement: Measurement) -> dict[str, Any]:
     """The metrics, without a record."""
+    forms: Forms = "cpu" if measurement.device in ("cpu", PREDICTED) else "accelerator"
+    if measurement.is_prediction:
+        with device_forms(forms), without_memory():
+            return _measure(measurement, torch.device("meta"))
     device = torch.device(measurement.device)
-    if measurement.device == PREDICTED:
-        return _measure(measurement, device)
-    forms: Forms = "cpu" if device.type == "cpu" else "accelerator"
     needed = _predicted_training(measurement.network, measurement.batch_size, forms)
     if measurement.quantity == "time":
         needed += _predicted_training(reference_of(measurement.network), measurement.batch_size, forms)
@@ -195,20 +204,19 @@ def _measure(measurement: Measurement, device: torch.device) -> dict[str, Any]:
     torch.manual_seed(_SEED)
     network = measurement.network
     rounds = measurement.rounds or default_rounds(device)
-    with without_memory() if measurement.device == PREDICTED else contextlib.nullcontext():
-        model = build_network(network, device)
-        x, labels = random_batch(network, measurement.batch_size, device)
-        match measurement.quantity:
-            case "memory":
-                use = measure_memory(model, x, labels)
-                return {"fits": True, **asdict(use), "smallest_card_gib": smallest_card(use.training)}
-            case "macs":
-                figures = count_network(model, x, labels)
-            case "certify":
-                figures = measure_certify(model, x, rounds, measurement.arithmetic)
-            case "time":
-                reference = build_network(reference_of(network), device)
-                figures = measure_throughput(model, reference, x, labels, rounds, network.data.train_size)
+    model = build_network(network, device)
+    x, labels = random_batch(network, measurement.batch_size, device)
+    match measurement.quantity:
+        case "memory":
+            use = measure_memory(model, x, labels)
+            return {"fits": True, **asdict(use), "smallest_card_gib": smallest_card(use.training)}
+        case "macs":
+            figures = count_network(model, x, labels)
+        case "certify":
+            figures = measure_certify(model, x, rounds, measurement.arithmetic)
+        case "time":
+            reference = build_network(reference_of(network), device)
+            figures = measure_throughput(model, reference, x, labels, rounds, network.data.train_size)
     return {"fits": True, **asdict(figures)}
 
 
@@ -219,5 +227,5 @@ def _predicted_training(network: NetworkSpec, batch_size: int, forms: Forms) -> 
     Layers of other packages look at values; the plain network stands for them.
     """
     known = replace(network, method="standard") if network.method in PEERS else network
-    with device_forms(forms):
-        return measure(Measurement("memory", known, batch_size, PREDICTED))["training"]
+    device = PREDICTED if forms == "cpu" else PREDICTED_ON_GPU
+    return measure(Measurement("memory", known, batch_size, device))["training"]

@@ -42,11 +42,11 @@ class MeasuredCosts:
         """The network with its costs and where they are from."""
         place = _place(network)
         measured, time = self._memory.get(place), self.times.get(place)
-        predicted = predicted_training_memory().get((place[0], place[1], place[2] or 0))
+        predicted = predicted_training_memory("gpu").get((place[0], place[1], place[2] or 0))
         if measured is not None:
             memory = (measured.training, f"{measured.source}, batch {measured.batch_size}, this study")
         else:
-            memory = (predicted, "not known" if predicted is None else "predicted by onelip, batch 256")
+            memory = (predicted, "not known" if predicted is None else "predicted by onelip for a GPU, batch 256")
         latency: tuple[float | None, str] = (None, NOT_MEASURED)
         if time is not None:
             latency = (time.inference.ratio.median, f"measured on {time.hardware}, batch {time.batch_size}")

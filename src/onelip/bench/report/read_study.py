@@ -15,6 +15,7 @@ from onelip.atomic_files import read_regular
 from onelip.bench.report.device_kinds import within_one_kind
 from onelip.bench.report.record_fields import RecordFields, UnreadableRecordError
 from onelip.bench.report.study_rows import (
+    PREDICTED_SOURCES,
     Budget,
     CountedOperations,
     DiagnosedLayer,
@@ -204,7 +205,7 @@ def _measured_time(run: StoredRun) -> MeasuredTime:
 
 def _measured_memory(run: StoredRun) -> MeasuredMemory:
     config, metrics = RecordFields(run.record.config, "config"), RecordFields(run.record.metrics, "metrics")
-    device = "predicted" if config.tree.get("device") == "meta" else config.text("device")
+    device = PREDICTED_SOURCES.get(config.text("device"), config.text("device"))
     figures = (metrics.whole(name) for name in ("parameters", "training", "inference"))
     return MeasuredMemory(config.network(), config.whole("batch_size"), device, *figures)
 

@@ -96,6 +96,10 @@ class MeasuredTime:
     epoch_seconds: float
 
 
+PREDICTED_SOURCES = {"meta": "predicted", "meta:gpu": "predicted for a GPU"}
+"""What the devices of predictions are called."""
+
+
 @dataclass(frozen=True)
 class MeasuredMemory:
     """Peak bytes of training and of inference, measured on a device or predicted."""
@@ -110,7 +114,7 @@ class MeasuredMemory:
     @property
     def source(self) -> str:
         """Where the figures are from."""
-        return "predicted" if self.device == "predicted" else f"measured on {self.device}"
+        return self.device if self.device in PREDICTED_SOURCES.values() else f"measured on {self.device}"
 
 
 @dataclass(frozen=True)

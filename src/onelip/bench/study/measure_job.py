@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from onelip.bench.measurement import PREDICTED, Measurement, Rounds, run_measurement
+from onelip.bench.measurement import Measurement, Rounds, run_measurement
 from onelip.bench.measurement.measurements import fingerprint
 from onelip.bench.measurement.memory_limits import GIB
 from onelip.bench.runs import NetworkSpec, RunRecord, run_name
@@ -53,7 +53,7 @@ class MeasureJob(Job):
     @property
     def uses_device(self) -> bool:
         """Predictions do not."""
-        return self.measurement.device != PREDICTED
+        return not self.measurement.is_prediction
 
     def folder(self, study: Path) -> Path | None:
         """Nobody knows before it is done: the hardware is part of the name."""
