@@ -272,7 +272,7 @@ def test_a_method_that_others_beat_for_less_is_not_recommended() -> None:
 
 
 def test_the_command_names_what_the_limits_exclude_and_what_is_closest(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out = run("--gpu-memory 2.5GB", capsys)
+    code, out = run("--gpu-memory 2.2GB", capsys)
     assert code == 0
     needed = predicted_training_memory("gpu")["soc", "M", 32] / GIB
     assert f"Your limits exclude SOC M, which would certify 66.3 ± 0.5 % but takes {needed:.2f} GiB" in out
