@@ -189,7 +189,7 @@ def test_a_simulated_study_writes_nothing(tmp_path: Path, capsys: pytest.Capture
 def test_what_a_study_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("onelip.bench.study.job_memory._training_bytes", lambda network, batch_size: 24 * 2**30)
+    monkeypatch.setattr("onelip.bench.study.job_memory._training_bytes", lambda network, batch_size, place: 24 * 2**30)
     assert run_command(["plan", "--preset", "cpu", "--gpus", "4", "--gpu", "rtx4090-24gb"]) == 0
     printed = capsys.readouterr().out
     hours = {line.split("  ")[0].strip(): line.split()[-2] for line in printed.splitlines() if "train" in line[:7]}

@@ -110,7 +110,8 @@ def start_run(runs_dir: Path, kind: str, config: Any, *, job: str | None = None,
                 machine = run.record.machine
                 earlier = machine.get("devices") or [machine.get("device") or device]
                 devices = list(dict.fromkeys([*map(str, earlier), device]))
-                session["machine"] = fresh.machine | {"device": " and ".join(devices), "devices": devices}
+                several = {"device": " and ".join(devices), "devices": devices}
+                session["machine"] = fresh.machine | (several if len(devices) > 1 else {})
             run.update(status=RunStatus.RUNNING, reason=None, job=job or run.record.job, **session)
         elif job not in (None, run.record.job):
             run.update(job=job)
