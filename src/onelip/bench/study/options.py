@@ -122,8 +122,9 @@ class StudyOptions:
             )
         if self.recipe == "short":
             sentences.append(
-                "Trainings of the paper's network follow a recipe for short budgets (Adam and a high temperature of "
-                "the loss, see docs/training.md), not the paper's, which certifies next to nothing within minutes."
+                "Trainings of the paper's network follow a recipe for short budgets (Adam, for AOL SGD, and a high "
+                "temperature of the loss, see docs/training.md), not the paper's, which certifies next to nothing "
+                "within minutes."
             )
         if any(dataset.endswith("-mini") for dataset in self.datasets):
             sentences.append(
