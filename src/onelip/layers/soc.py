@@ -34,7 +34,7 @@ from onelip.linalg.exponential_series import series_norm_bound, series_rounding
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound, compose, linear_bound
 from onelip.linalg.linear_bounds import bias_norm
-from onelip.linalg.norms import gram_norm_bound
+from onelip.linalg.norms import gram_norm_bound, over_norm
 from onelip.linalg.orthogonal import all_within, skew_exponential, skew_exponential_rows
 from onelip.linalg.proven_convolution import (
     convolution_magnitude_bound,
@@ -60,18 +60,12 @@ def training_degree(matrix: Tensor, training: bool) -> int | None:
     return TRAINING_DEGREE if may_approximate(training) and torch.finfo(matrix.dtype).bits == 32 else None
 
 
-def normalised(tensor: Tensor, bound: Tensor) -> Tensor:
-    """tensor / bound, and zero where the bound is zero."""
-    bound = bound.reshape(bound.shape + (1,) * (tensor.dim() - bound.dim()))
-    return tensor / bound.masked_fill(bound == 0, math.inf)
-
-
 def unit_skew_kernel(kernel: Tensor) -> Tensor:
     """Skew-symmetric kernel of a convolution of norm at most 1, on every torus and for both paddings."""
     skew = kernel - adjoint_kernel(kernel)  # twice the skew part: the factor cancels
     bound = gram_norm_bound(skew.flatten(-3), GRAM_ITERATIONS)
     patches = math.prod(kernel.shape[-2:])
-    return normalised(skew, bound if patches == 1 else math.sqrt(patches) * bound)
+    return over_norm(skew, bound if patches == 1 else math.sqrt(patches) * bound)
 
 
 @dataclass(frozen=True)
@@ -244,7 +238,7 @@ def exponential_rows(weight: Tensor, training: bool = False, in_use: int | None 
     skew = (weight[..., :rows] - weight[..., :rows].mT) / 2
     bound = gram_norm_bound(skew, GRAM_ITERATIONS)
     if rows == weight.shape[-1]:
-        unit = normalised(skew, bound)
+        unit = over_norm(skew, bound)
         degree = training_degree(skew, training)
         if degree is None or not suits_cpu(skew.device):
             return skew_exponential(unit, degree)
@@ -253,7 +247,7 @@ def exponential_rows(weight: Tensor, training: bool = False, in_use: int | None 
         return packed_exponentials(unit[..., None, None], (1, 1), rows, rows).squeeze(-3).mT
     rest = weight[..., rows:]
     bound = bound + gram_norm_bound(rest, GRAM_ITERATIONS)
-    return skew_exponential_rows(normalised(torch.cat([skew, rest], dim=-1), bound))
+    return skew_exponential_rows(over_norm(torch.cat([skew, rest], dim=-1), bound))
 
 
 METHOD = MethodInfo(

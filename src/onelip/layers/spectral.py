@@ -23,16 +23,10 @@ from onelip.layers.info import Complexity, MethodInfo
 from onelip.layers.spatial import KernelConv2d, MatrixLinear
 from onelip.layers.transformed import Kernel, Matrix
 from onelip.linalg.fourier import Size
-from onelip.linalg.norms import conv_norm_bound, gram_norm_bound
+from onelip.linalg.norms import conv_norm_bound, gram_norm_bound, over_norm
 
 GRAM_ITERATIONS = 7
 """The bound then exceeds the norm of a matrix of rank 64 by at most 1.6 %, in general by far less."""
-
-
-def over_norm(weight: Tensor, norm: Tensor) -> Tensor:
-    """P / s, and zero where s is zero."""
-    norm = norm.reshape(norm.shape + (1,) * (weight.dim() - norm.dim()))
-    return torch.where(norm > 0, weight / norm.clamp_min(torch.finfo(norm.dtype).tiny), 0)
 
 
 class SpectralConv2d(KernelConv2d):

@@ -142,6 +142,12 @@ class _GramBound(torch.autograd.Function):
         return direction * factor[:, None, None], None
 
 
+def over_norm(tensor: Tensor, norm: Tensor) -> Tensor:
+    """tensor / norm, one norm for each of the leading entries; zero where the norm is that of no normal number."""
+    norm = norm.reshape(norm.shape + (1,) * (tensor.dim() - norm.dim()))
+    return tensor / norm.masked_fill(norm < torch.finfo(norm.dtype).tiny, math.inf)
+
+
 def one_batch(matrix: Tensor) -> Tensor:
     """(batch, m, n), as products that also scale and add want it."""
     return matrix.reshape(math.prod(matrix.shape[:-2]), *matrix.shape[-2:])

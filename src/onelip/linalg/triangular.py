@@ -21,11 +21,41 @@ def ridge_orthogonalise(matrix: Tensor) -> Tensor:
     factorisation are below that, and a layer computes the same function in both. Zero stays zero, without a gradient:
     the result does not depend on the scale of X, so that there is no derivative.
     """
+    if matrix.is_complex() and torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        return _opaque_orthogonalise(matrix)
     if matrix.shape[-2] > matrix.shape[-1]:
         return ridge_orthogonalise(matrix.mH).mH
     magnitude = largest_magnitude(matrix)
     scaled = torch.where(magnitude > torch.finfo(magnitude.dtype).tiny, scale_below_one(matrix), 0)
     return _TriangularQuotient.apply(scaled, ridge(matrix))[0]  # pyright: ignore
+
+
+@torch.library.custom_op("onelip::ridge_orthogonalise", mutates_args=())
+def _opaque_orthogonalise(matrix: Tensor) -> Tensor:
+    """The same as one operator, which compilers leave as it is: inductor refuses the gradient of complex factors."""
+    return ridge_orthogonalise(matrix).contiguous()
+
+
+@torch.library.custom_op("onelip::ridge_orthogonalise_backward", mutates_args=())
+def _opaque_gradient(matrix: Tensor, gradient: Tensor) -> Tensor:
+    return RidgeQuotients().gradient(matrix, (), (), (gradient,)).contiguous()
+
+
+@_opaque_orthogonalise.register_fake
+@_opaque_gradient.register_fake
+def _like_the_matrix(matrix: Tensor, *_: Tensor) -> Tensor:
+    return torch.empty_like(matrix, memory_format=torch.contiguous_format)
+
+
+def _keep_matrix(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> Tensor:
+    return _opaque_gradient(*ctx.saved_tensors, gradient)
+
+
+_opaque_orthogonalise.register_autograd(_backward, setup_context=_keep_matrix)
 
 
 class RidgeQuotients(RecomputedFunction):

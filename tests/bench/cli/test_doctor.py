@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,21 @@ def test_a_healthy_machine_has_no_failure(capsys: pytest.CaptureFixture[str], mo
     findings = {finding["what"]: finding for finding in json.loads(capsys.readouterr().out)}
     assert {"torch", "device", "threads", "precision", "data", "certify aol"} <= findings.keys()
     assert all(finding["state"] != "FAILED" for finding in findings.values())
+
+
+@pytest.mark.parametrize(
+    ("modes", "tunables", "state"),
+    [
+        ("[always] madvise never", "", "ok"),
+        ("always [madvise] never", "", "note"),
+        ("always [madvise] never", "glibc.malloc.hugetlb=1", "ok"),
+        ("always madvise [never]", "glibc.malloc.hugetlb=1", "note"),
+    ],
+)
+def test_small_pages_are_told(modes: str, tunables: str, state: str, tmp_path: Path) -> None:
+    (tmp_path / "enabled").write_text(modes)
+    assert [finding.state for finding in doctor.page_finding(tmp_path / "enabled", tunables)] == [state]
+    assert not list(doctor.page_finding(tmp_path / "none", tunables))
 
 
 def test_points_lie_inside_their_balls_and_close_to_the_edge() -> None:

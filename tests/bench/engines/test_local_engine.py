@@ -133,3 +133,11 @@ def test_a_training_on_two_gpus_waits_for_both(tmp_path: Path, monkeypatch: pyte
     assert engine.command(first).arguments[-2:] == ("--processes", "2")
     engine.stop()
     engine.close()
+
+
+def test_jobs_have_huge_pages_unless_the_user_chose_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = LocalEngine(tmp_path, workers=1)
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    assert engine.command(FakeJob("a")).environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=1")
+    assert engine.command(FakeJob("a")).environment["GLIBC_TUNABLES"] == "glibc.malloc.check=1"

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from onelip.bench.cli import measure_options, run
-from onelip.bench.measurement import PREDICTED, Measurement, Rounds, measure, measurements, peers
+from onelip.bench.cli import run
+from onelip.bench.measurement import PREDICTED, Measurement, Rounds, measure, peers
 from onelip.bench.measurement.networks import build_network, for_inference
-from onelip.bench.measurement.peers import PEERS, PeerLayers, peer_versions
+from onelip.bench.measurement.peers import PEERS, PeerLayers, installed_peers, peer_versions
 from onelip.bench.runs import NetworkSpec
 from onelip.errors import InvalidInputError
 from onelip.layers import LipschitzConv2d, LipschitzLayer, LipschitzLinear, MaxMin
@@ -21,15 +21,16 @@ STANDARD = NetworkSpec(method="standard", width=4)
 STAND_IN = NetworkSpec(method="torch:plain", width=4)
 
 
-def _missing() -> str:
-    try:
-        peer_versions()
-    except InvalidInputError as error:
-        return str(error)
-    return ""
-
-
-needs_peers = pytest.mark.skipif(bool(_missing()), reason=_missing() or "installed")
+def _real() -> list[object]:
+    """All real peers; those that are not installed are skipped, with the reason."""
+    marked: list[object] = []
+    for peer in PEERS:
+        try:
+            peer_versions(peer)
+            marked.append(peer)
+        except InvalidInputError as error:
+            marked.append(pytest.param(peer, marks=pytest.mark.skip(reason=str(error))))
+    return marked
 
 
 def _plain() -> PeerLayers:
@@ -43,9 +44,6 @@ def _plain() -> PeerLayers:
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PEERS, STAND_IN.method, _plain)
-    if _missing():
-        monkeypatch.setattr(measurements, "peer_versions", dict)
-    measurements.fingerprint.cache_clear()
 
 
 def test_all_layers_are_replaced_and_nothing_else() -> None:
@@ -77,8 +75,6 @@ def test_memory_of_peers_is_counted_in_a_real_run() -> None:
 def test_a_peer_takes_the_place_of_a_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(peers, "peer_versions", dict)
-    monkeypatch.setattr(measure_options, "peer_versions", dict)
     common = ["--methods", "torch:plain", "--width", "4", "--batch-size", "2", "--runs-dir", str(tmp_path)]
     figure = tmp_path / "costs.svg"
     assert run(["measure", "time", "--device", "cpu", "--rounds", "1", "--figure", str(figure), *common]) == 0
@@ -96,24 +92,37 @@ def test_without_the_extra_one_line_names_it(
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(peers.metadata, "version", missing)
-    for arguments in (["--peers"], ["--methods", "orthogonium:aol"]):
+    monkeypatch.delitem(PEERS, STAND_IN.method)
+    for arguments, source in (
+        (["--peers"], "onelip[peers]"),
+        (["--methods", "orthogonium:aol"], "onelip[peers]"),
+        (["--methods", "lipnn:aol"], "1LipschitzLayersCompared"),
+    ):
         assert run(["measure", "time", *arguments, "--runs-dir", str(tmp_path)]) == 2
-        assert "onelip[peers]" in capsys.readouterr().err
+        assert source in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-@needs_peers
+def test_all_peers_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name in ("orthogonium", "einops"):
+            return "1.0"
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(peers.metadata, "version", version)
+    assert installed_peers() == [name for name in PEERS if name.startswith("orthogonium:")] + [STAND_IN.method]
+
+
 @pytest.mark.filterwarnings("ignore")  # the packages' own
-@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("peer", _real())
 def test_real_peers_are_measured(peer: str) -> None:
     network, rounds = NetworkSpec(method=peer, width=4), Rounds(warm_up=1, least=2, most=2)
     metrics = measure(Measurement("time", network, 2, rounds=rounds))
     assert metrics["training"]["ratio"]["count"] == metrics["inference"]["ratio"]["count"] == 2
 
 
-@needs_peers
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("peer", _real())
 def test_real_peers_keep_the_size_of_images_and_their_values_at_inference(peer: str) -> None:
     torch.manual_seed(0)
     layers, x = PEERS[peer](), torch.rand(2, 8, 8, 8)

@@ -43,6 +43,16 @@ def test_the_recipe_fast_is_that_of_fastnet_and_each_option_wins() -> None:
     assert read_dataclass(RunSpec, run_spec(**FAST).__dict__ | {"network": spec.network.as_dict()}, "config")
 
 
+@pytest.mark.parametrize(
+    ("budget", "temperature", "augmentation"),
+    [("8m", 0.5, "shift-flip"), ("59m", 0.5, "shift-flip"), ("1h", 0.5, "crop-flip"), ("24h", 0.25, "crop-flip")],
+)
+def test_the_fast_recipe_has_a_preset_per_budget(budget: str, temperature: float, augmentation: str) -> None:
+    spec = run_spec(model="fastnet", dataset="cifar10", budget=budget)
+    assert (spec.temperature, spec.augmentation) == (temperature, augmentation)
+    assert run_spec(model="fastnet", dataset="cifar10", budget=budget, temperature=3.0).temperature == 3.0
+
+
 def test_fastnet_learns_is_certified_and_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = train(run_spec(**FAST | {"epochs": 4}, precision="float32"), tmp_path)
     with pytest.raises(InvalidInputError, match="evaluated on the test set"):

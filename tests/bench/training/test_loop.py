@@ -117,6 +117,7 @@ def test_budgets_below_an_hour_follow_the_short_recipe() -> None:
         ({"ema_decay": 1.0}, "ema_decay must be in"),
         ({"batch_size": 0}, "batch_size must be 1 or more"),
         ({"validation_fraction": 1.0}, "validation_fraction must be in"),
+        ({"seed": -1}, "seed must be 0 or more"),
         ({"size": "XXL", "width": None}, "no size 'XXL'"),
         ({"size": "S"}, "either a size or a width"),
         ({"method": "none"}, "there is no method"),

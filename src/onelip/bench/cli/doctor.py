@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -32,6 +34,7 @@ _EXTRAS = {
     "ray": ("ray",),
     "slurm": ("submitit",),
 }
+_PAGE_MODES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _ATTACKS = 14  # for each image: towards the ten classes, and four at random
 _METHODS = ("aol", "bcop", "cayley", "cpl", "lot", "soc")
 _BEYOND = 4  # times the radius, where attacks must succeed
@@ -98,6 +101,7 @@ def machine_findings() -> Iterator[Finding]:
     wide = torch.get_num_threads() > facts["usable_cores"]
     threads = f"{torch.get_num_threads()} of torch"
     yield Finding("threads", "note" if wide else "ok", threads + (", more than there are cores" if wide else ""))
+    yield from page_finding(_PAGE_MODES, os.environ.get("GLIBC_TUNABLES", ""))
     with ieee_arithmetic() as switches:
         count = len(switches)
     fast = torch.get_float32_matmul_precision() != "highest"
@@ -108,6 +112,23 @@ def machine_findings() -> Iterator[Finding]:
     missing = [extra for extra, names in _EXTRAS.items() if not all(importlib.util.find_spec(name) for name in names)]
     absent = f'not installed: {", ".join(missing)} (pip install "onelip[{missing[0]}]")' if missing else "all installed"
     yield Finding("extras", "note" if missing else "ok", absent)
+
+
+def page_finding(modes: Path, tunables: str) -> Iterator[Finding]:
+    """Whether large tensors lie on huge pages, without which some processes are slow from start to end (docs/speed.md).
+
+    `modes` is the file in which Linux marks the chosen mode by brackets; `tunables` are the options of glibc.
+    """
+    try:
+        mode = modes.read_text().partition("[")[2].partition("]")[0]
+    except OSError:  # not Linux
+        return
+    if mode == "always" or (mode == "madvise" and "glibc.malloc.hugetlb=1" in tunables):
+        yield Finding("pages", "ok", "huge pages for large tensors")
+    elif mode == "madvise":
+        yield Finding("pages", "note", "small: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 makes large tensors faster")
+    else:
+        yield Finding("pages", "note", "small: this Linux gives no huge pages")
 
 
 def data_findings() -> Iterator[Finding]:

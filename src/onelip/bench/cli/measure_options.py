@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from onelip.bench.cli.outcome_tables import print_outcomes
 from onelip.bench.measurement import REFERENCE, Measurement, Outcome, Quantity, Rounds, run_measurement
-from onelip.bench.measurement.peers import PEERS, peer_versions
+from onelip.bench.measurement.peers import PEERS, installed_peers, peer_versions
 from onelip.bench.measurement.throughput import default_rounds
 from onelip.bench.runs import NetworkSpec, dump_json
 from onelip.bench.runs.dataset_option import DATASETS_ALIAS, DatasetOption
@@ -31,7 +31,8 @@ class Networks:
     """Keys of methods, such as aol lot soc, or of layers of other packages, such as orthogonium:aoc; all methods if
     none is given."""
     peers: bool = False
-    """Add all layers of orthogonium and deel-torchlip (time and memory only; needs the extra onelip[peers])."""
+    """Add all layers of orthogonium, deel-torchlip (extra onelip[peers]) and lipnn, the code of the paper, as far as
+    they are installed; time and memory only."""
     sizes: tuple[Literal["XS", "S", "M", "L"], ...] | None = None
     """Sizes of the paper's ConvNet; XS if nothing is said."""
     width: int | None = None
@@ -96,12 +97,12 @@ class Networks:
             known = [*ours, *PEERS]
             close = did_you_mean(unknown[0], known)
             raise InvalidInputError(f"there is no method {unknown[0]!r}, use some of {', '.join(known)}{close}")
-        chosen = [*(names or ours), *(PEERS if self.peers else ())]
-        if any(name in PEERS for name in chosen):
-            if quantity not in ("time", "memory"):
-                raise InvalidInputError(f"{quantity} is known of onelip's own layers, not of {', '.join(PEERS)}")
-            peer_versions()  # says what is missing before anything is measured
-        return chosen
+        asked = [name for name in names if name in PEERS]
+        if (asked or self.peers) and quantity not in ("time", "memory"):
+            raise InvalidInputError(f"{quantity} is known of onelip's own layers, not of {', '.join(PEERS)}")
+        for name in asked:
+            peer_versions(name)  # says what is missing before anything is measured
+        return [*(names or ours), *(installed_peers() if self.peers else ())]
 
     def run(self, measurements: Sequence[Measurement]) -> list[Outcome]:
         """Measure one after the other, with a progress bar."""

@@ -14,6 +14,9 @@ from onelip.bench.study.attempts import OUTPUT_FILE
 from onelip.bench.study.job_base import JOBS, Job
 
 PROGRAM: Sequence[str] = (sys.executable, "-m", "onelip")
+_HUGE_PAGES = "glibc.malloc.hugetlb=1"
+"""Large tensors on huge pages, where Linux has them for those who ask: without, the time of some layers differs by a
+factor of up to two from process to process, with how their pages happen to lie."""
 """How the command line is called in a process of its own."""
 
 
@@ -79,7 +82,8 @@ class Engine(ABC):
 
     def command(self, job: Job, threads: int | None = None) -> JobCommand:
         """The command of a job, with its engine's name and its share of the cores in the environment."""
-        environment = {ENGINE_VARIABLE: self.name}
+        pages = os.environ.get("GLIBC_TUNABLES", _HUGE_PAGES)
+        environment = {ENGINE_VARIABLE: self.name, "GLIBC_TUNABLES": pages}
         processes = self.gpus_per_training if job.trains else 1
         share = None if threads is None else max(1, threads // processes)
         wanted = os.environ.get("OMP_NUM_THREADS") or share  # what the user has set is set everywhere

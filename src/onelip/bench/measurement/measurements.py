@@ -122,7 +122,7 @@ def fingerprint(quantity: Quantity, method: str, model: str = "convnet") -> str:
     modules = {_MEASURING[quantity].__name__, networks.__name__}
     versions = {"torch": str(torch.__version__)}
     if method in PEERS:
-        versions |= peer_versions()
+        versions |= peer_versions(method)
     elif is_factory_name(model):
         # The module itself, not what it imports. Nothing is run: who lists the jobs of a study need not trust it.
         versions[model] = hashlib.sha256(factory_source(model)).hexdigest()

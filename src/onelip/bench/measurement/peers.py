@@ -1,4 +1,4 @@
-"""Layers of other packages in the paper's ConvNet, to be timed beside ours (extra `peers`).
+"""Layers of other packages in the paper's ConvNet, to be timed beside ours (extra `peers`; lipnn is the paper's code).
 
 Everything around the layers is onelip's own network, so that two timings differ by the layers alone. Each layer has the
 options and the padding mode that its package chooses by default, and "same" geometry. What a layer computes outside of
@@ -18,7 +18,13 @@ from torch import nn
 from onelip.errors import InvalidInputError
 from onelip.layers import LipschitzConv2d, LipschitzLinear
 
-_PACKAGES = ("orthogonium", "deel-torchlip", "einops")  # orthogonium's Cayley needs einops without asking for it
+_EXTRA = "pip install 'onelip[peers]'"
+_LIPNN = "pip install git+https://github.com/berndprach/1LipschitzLayersCompared"
+_PACKAGES = {  # by the first part of a layer's name: distributions, and where to get them
+    "orthogonium": (("orthogonium", "einops"), _EXTRA),  # its Cayley needs einops without asking for it
+    "torchlip": (("deel-torchlip",), _EXTRA),
+    "lipnn": (("lipnn", "einops"), f"{_LIPNN} einops"),
+}
 _SOC_TERMS = 3  # powers of the kernel in orthogonium's exponential, summed to one kernel: 3 x 3 becomes 7 x 7
 
 
@@ -88,6 +94,25 @@ def _frobenius() -> PeerLayers:
     )
 
 
+def _lipnn(conv: str, linear: str | None = None) -> Callable[[], PeerLayers]:
+    """Layers of the paper's public code: without a linear one, the last layer is a 1 x 1 convolution, as there."""
+
+    def build() -> PeerLayers:
+        layers = import_module("lipnn.layers")
+        conv_class = getattr(layers, conv)
+
+        def last(features: int) -> nn.Module:
+            if linear is not None:
+                return getattr(layers, linear)(features, features)
+            return nn.Sequential(
+                nn.Unflatten(1, (features, 1, 1)), conv_class(features, features, kernel_size=1), nn.Flatten()
+            )
+
+        return PeerLayers(conv=lambda channels, size: conv_class(channels, channels, kernel_size=size), linear=last)
+
+    return build
+
+
 PEERS: dict[str, Callable[[], PeerLayers]] = {
     "orthogonium:aoc": _aoc,
     "orthogonium:aol": _aol,
@@ -96,6 +121,15 @@ PEERS: dict[str, Callable[[], PeerLayers]] = {
     "orthogonium:soc": _soc,
     "torchlip:frobenius": _frobenius,
     "torchlip:spectral": _spectral,
+    "lipnn:aol": _lipnn("AOLConv2d"),
+    "lipnn:bcop": _lipnn("BCOP", "BjorckLinear"),
+    "lipnn:cayley": _lipnn("CayleyConv", "CayleyLinear"),
+    "lipnn:cpl": _lipnn("CPLConv2d"),
+    "lipnn:eco": _lipnn("ECO"),
+    "lipnn:lot": _lipnn("LOT"),
+    "lipnn:sandwich": _lipnn("SandwichConv", "SandwichFc"),
+    "lipnn:sll": _lipnn("SLLConv2d"),
+    "lipnn:soc": _lipnn("SOC"),
 }
 """All layers that run on a CPU, by the name that takes the place of a method; a call imports the package.
 
@@ -103,12 +137,27 @@ AOC is orthogonium's BCOP; its SOC promises a Lipschitz constant of 1.08 only.
 """
 
 
-def peer_versions() -> dict[str, str]:
-    """Versions of the packages of the extra `peers`; an error that names the extra if one is missing."""
+def peer_versions(peer: str) -> dict[str, str]:
+    """Versions of the packages that the layers `peer` come from; an error that says where to get a missing one."""
+    packages, command = _PACKAGES.get(peer.partition(":")[0], ((), ""))
     try:
-        return {package: metadata.version(package) for package in _PACKAGES}
+        return {package: metadata.version(package) for package in packages}
     except metadata.PackageNotFoundError as error:
-        raise InvalidInputError(f"{error.name} is not installed: peers need `pip install 'onelip[peers]'`") from None
+        raise InvalidInputError(f"{error.name} is not installed: {peer} needs `{command}`") from None
+
+
+def installed_peers() -> list[str]:
+    """All layers whose packages are installed; an error that names the extra if there are none."""
+    found, missing = [], None
+    for peer in PEERS:
+        try:
+            peer_versions(peer)
+            found.append(peer)
+        except InvalidInputError as error:
+            missing = missing or error
+    if not found and missing is not None:
+        raise missing
+    return found
 
 
 def replace_layers(model: nn.Module, layers: PeerLayers) -> nn.Module:

@@ -209,9 +209,10 @@ class RunSpec:
     offset: float = 2 * math.sqrt(2) * 36 / 255
     """Margin that the loss asks for."""
     temperature: float | None = None
-    """Temperature of the loss; by default that of the recipe (paper: 0.25; short: 2; fast: 0.5)."""
+    """Temperature of the loss; by default that of the recipe (paper: 0.25; short: 2; fast: 0.5, from 12h on 0.25)."""
     augmentation: AugmentationName | None = None
-    """none, shift-flip, crop-flip or randaugment; by default the paper's for the data set (fast: shift-flip)."""
+    """none, shift-flip, crop-flip or randaugment; by default the paper's for the data set (fast below 1h:
+    shift-flip)."""
     loss: Literal["offset", "emma", "annealing", "regularised"] = "offset"
     """offset: cross-entropy with an offset, the paper's; emma, annealing (LA), regularised (CR): later ones. They take
     --offset as their margin, and the first three --temperature."""
@@ -304,6 +305,8 @@ class RunSpec:
             "ema_decay": (self.ema_decay is None or 0 < self.ema_decay < 1, "in (0, 1)"),
             "batch_size": (self.settings.batch_size >= 1, "1 or more"),
             "validation_fraction": (0 <= self.validation_fraction < 1, "in [0, 1)"),
+            "validation_seed": (0 <= self.validation_seed < 2**63, "0 or more"),
+            "seed": (0 <= self.seed < 2**63, "0 or more"),
         }
         for name, (good, allowed) in rules.items():
             if not good:
