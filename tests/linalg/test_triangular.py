@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from onelip.linalg import triangular
 from onelip.linalg.norms import scale_below_one
 from onelip.linalg.triangular import ridge, ridge_orthogonalise
 
@@ -46,3 +47,21 @@ def test_singular_and_zero_matrices_stay_finite() -> None:
         assert matrix.grad is not None
         assert matrix.grad.isfinite().all()
         assert torch.linalg.matrix_norm(result.detach().double(), 2) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 4), (2, 3, 5)])
+def test_compilers_get_the_same_as_one_operator(shape: tuple[int, ...]) -> None:
+    """Forward and backward pass, fake tensors and autograd of the operator that inductor does not look into."""
+    torch.manual_seed(0)
+    matrix = torch.randn(shape, dtype=torch.complex128, requires_grad=True)
+    eps = triangular.ridge(matrix)
+    torch.library.opcheck(triangular._opaque_quotient, (matrix, eps))
+    direction = torch.randn(shape, dtype=torch.complex128)
+    results = [
+        (quotient, *torch.autograd.grad(quotient, matrix, direction))
+        for quotient in (
+            triangular._opaque_quotient(matrix, eps)[0],
+            triangular._TriangularQuotient.apply(matrix, eps)[0],  # pyright: ignore
+        )
+    ]
+    torch.testing.assert_close(*results)

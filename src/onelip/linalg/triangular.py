@@ -21,41 +21,13 @@ def ridge_orthogonalise(matrix: Tensor) -> Tensor:
     factorisation are below that, and a layer computes the same function in both. Zero stays zero, without a gradient:
     the result does not depend on the scale of X, so that there is no derivative.
     """
-    if matrix.is_complex() and torch.compiler.is_compiling() and not torch.compiler.is_exporting():
-        return _opaque_orthogonalise(matrix)
     if matrix.shape[-2] > matrix.shape[-1]:
         return ridge_orthogonalise(matrix.mH).mH
     magnitude = largest_magnitude(matrix)
     scaled = torch.where(magnitude > torch.finfo(magnitude.dtype).tiny, scale_below_one(matrix), 0)
+    if scaled.is_complex() and torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        return _opaque_quotient(scaled, ridge(matrix))[0]
     return _TriangularQuotient.apply(scaled, ridge(matrix))[0]  # pyright: ignore
-
-
-@torch.library.custom_op("onelip::ridge_orthogonalise", mutates_args=())
-def _opaque_orthogonalise(matrix: Tensor) -> Tensor:
-    """The same as one operator, which compilers leave as it is: inductor refuses the gradient of complex factors."""
-    return ridge_orthogonalise(matrix).contiguous()
-
-
-@torch.library.custom_op("onelip::ridge_orthogonalise_backward", mutates_args=())
-def _opaque_gradient(matrix: Tensor, gradient: Tensor) -> Tensor:
-    return RidgeQuotients().gradient(matrix, (), (), (gradient,)).contiguous()
-
-
-@_opaque_orthogonalise.register_fake
-@_opaque_gradient.register_fake
-def _like_the_matrix(matrix: Tensor, *_: Tensor) -> Tensor:
-    return torch.empty_like(matrix, memory_format=torch.contiguous_format)
-
-
-def _keep_matrix(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _backward(ctx: Any, gradient: Tensor) -> Tensor:
-    return _opaque_gradient(*ctx.saved_tensors, gradient)
-
-
-_opaque_orthogonalise.register_autograd(_backward, setup_context=_keep_matrix)
 
 
 class RidgeQuotients(RecomputedFunction):
@@ -82,8 +54,7 @@ class _TriangularQuotient(torch.autograd.Function):
 
     @staticmethod
     def forward(matrix: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        factor = _factor(matrix, eps)
-        return torch.linalg.solve_triangular(factor, matrix, upper=False), factor
+        return _quotient(matrix, eps)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: tuple[Tensor, Tensor]) -> None:
@@ -95,10 +66,55 @@ class _TriangularQuotient(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (matrix, quotient, factor), gradient = ctx.saved_tensors, gradients[0]
         factor = _factor(matrix, ctx.eps) if torch.is_grad_enabled() else factor
-        product = gradient @ quotient.mH
-        lower = product.tril(-1) + torch.diag_embed(product.diagonal(dim1=-2, dim2=-1)) / 2
-        inner = gradient - (lower + lower.mH) @ quotient
-        return torch.linalg.solve_triangular(factor.mH, inner, upper=True), None
+        return _quotient_gradient(quotient, factor, gradient), None
+
+
+@torch.library.custom_op("onelip::triangular_quotient", mutates_args=())
+def _opaque_quotient(matrix: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The same as one operator, which compilers leave as it is: inductor refuses the gradient of complex factors."""
+    quotient, factor = _quotient(matrix, eps)
+    return _laid_out(quotient), _laid_out(factor)
+
+
+@_opaque_quotient.register_fake
+def _(matrix: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    return matrix.new_empty(matrix.shape), matrix.new_empty(*matrix.shape[:-1], matrix.shape[-2])
+
+
+@torch.library.custom_op("onelip::triangular_quotient_backward", mutates_args=())
+def _opaque_gradient(quotient: Tensor, factor: Tensor, gradient: Tensor) -> Tensor:
+    return _laid_out(_quotient_gradient(quotient, factor, gradient))
+
+
+@_opaque_gradient.register_fake
+def _(quotient: Tensor, factor: Tensor, gradient: Tensor) -> Tensor:
+    return quotient.new_empty(quotient.shape)
+
+
+def _keep_results(ctx: Any, inputs: tuple[Tensor, float], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*output)
+
+
+def _opaque_backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None]:
+    return _opaque_gradient(*ctx.saved_tensors, gradient), None
+
+
+_opaque_quotient.register_autograd(_opaque_backward, setup_context=_keep_results)
+
+
+def _laid_out(matrix: Tensor) -> Tensor:
+    return matrix.resolve_conj().contiguous()
+
+
+def _quotient(matrix: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    factor = _factor(matrix, eps)
+    return torch.linalg.solve_triangular(factor, matrix, upper=False), factor
+
+
+def _quotient_gradient(quotient: Tensor, factor: Tensor, gradient: Tensor) -> Tensor:
+    product = gradient @ quotient.mH
+    lower = product.tril(-1) + torch.diag_embed(product.diagonal(dim1=-2, dim2=-1)) / 2
+    return torch.linalg.solve_triangular(factor.mH, gradient - (lower + lower.mH) @ quotient, upper=True)
 
 
 def _factor(matrix: Tensor, eps: float) -> Tensor:
