@@ -96,7 +96,8 @@ const onelipAdvisor = (() => {
     return [...below, ...inside, ...above];
   };
   const units = { h: "h", m: "min", s: "s" };
-  const spaced = (budget) => budget.replace(/([\d.]+)([hms])(?=\d|$)/g, (_, n, unit) => `${n} ${units[unit]} `).trim();
+  const spaced = (budget) => budget.replace(/([\d.]+)([hms])(?=\d|\s|$)/g, (_, n, unit) => `${n} ${units[unit]} `)
+    .replace(/\s+cores$/, " of processor time").trim();
   const card = (bytes) => `${short(bytes / GIB)} GiB`;
   const shown = { memory: card, hours: duration, latency: (x) => `${short(x)} ×` };
 
