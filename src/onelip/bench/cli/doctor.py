@@ -19,7 +19,7 @@ from onelip.bench.cli.stages import stages
 from onelip.bench.data import list_datasets, load
 from onelip.bench.data.cache import cache_folder, read_note
 from onelip.bench.data.catalogue import get_dataset, is_embedded
-from onelip.bench.runs.machine import machine_facts
+from onelip.bench.runs.machine import HUGE_PAGES, machine_facts
 from onelip.bench.terminal import plain_table
 from onelip.certification.certificates import Certificate
 from onelip.certification.precision import ieee_arithmetic
@@ -123,10 +123,10 @@ def page_finding(modes: Path, tunables: str) -> Iterator[Finding]:
         mode = modes.read_text().partition("[")[2].partition("]")[0]
     except OSError:  # not Linux
         return
-    if mode == "always" or (mode == "madvise" and "glibc.malloc.hugetlb=1" in tunables):
+    if mode == "always" or (mode == "madvise" and HUGE_PAGES in tunables):
         yield Finding("pages", "ok", "huge pages for large tensors")
     elif mode == "madvise":
-        yield Finding("pages", "note", "small: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 makes large tensors faster")
+        yield Finding("pages", "note", f"small: GLIBC_TUNABLES={HUGE_PAGES} makes large tensors faster")
     else:
         yield Finding("pages", "note", "small: this Linux gives no huge pages")
 

@@ -9,14 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onelip.bench.runs.machine import ENGINE_VARIABLE
+from onelip.bench.runs.machine import ENGINE_VARIABLE, HUGE_PAGES
 from onelip.bench.study.attempts import OUTPUT_FILE
 from onelip.bench.study.job_base import JOBS, Job
 
 PROGRAM: Sequence[str] = (sys.executable, "-m", "onelip")
-_HUGE_PAGES = "glibc.malloc.hugetlb=1"
-"""Large tensors on huge pages, where Linux has them for those who ask: without, the time of some layers differs by a
-factor of up to two from process to process, with how their pages happen to lie."""
 """How the command line is called in a process of its own."""
 
 
@@ -82,7 +79,7 @@ class Engine(ABC):
 
     def command(self, job: Job, threads: int | None = None) -> JobCommand:
         """The command of a job, with its engine's name and its share of the cores in the environment."""
-        pages = os.environ.get("GLIBC_TUNABLES", _HUGE_PAGES)
+        pages = os.environ.get("GLIBC_TUNABLES", HUGE_PAGES)
         environment = {ENGINE_VARIABLE: self.name, "GLIBC_TUNABLES": pages}
         processes = self.gpus_per_training if job.trains else 1
         share = None if threads is None else max(1, threads // processes)

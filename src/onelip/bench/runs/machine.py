@@ -23,6 +23,10 @@ from onelip.version import __version__
 ENGINE_VARIABLE = "ONELIP_ENGINE"
 """Environment variable in which an engine says its name to the jobs that it starts."""
 
+HUGE_PAGES = "glibc.malloc.hugetlb=1"
+"""Value of GLIBC_TUNABLES that puts large tensors on huge pages, where Linux has them for those who ask: without, the
+time of some layers differs by a factor of up to two from process to process, with how their pages happen to lie."""
+
 _LIBRARIES = ("torch", "numpy", "optuna", "safetensors")
 
 
