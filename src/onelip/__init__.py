@@ -23,6 +23,7 @@ from onelip.errors import InvalidInputError, OnelipError
 from onelip.export import export_onnx, export_torch
 from onelip.fusing import fuse
 from onelip.layers import create_conv, create_linear, get_method, list_methods
+from onelip.layers.sharing import shared_transforms
 from onelip.linalg.training_precision import exact_transforms
 from onelip.losses import MultiMargin, OffsetCrossEntropy
 from onelip.models import ConvNet, accelerate, create
@@ -61,6 +62,7 @@ __all__ = [
     "optim",
     "pretrained",
     "save_model",
+    "shared_transforms",
 ]
 
 

@@ -2,7 +2,8 @@
 
 The split is that of the comparison paper. `transform` maps parameters to what the input transformation
 needs and never sees the input (at most its height and width); `apply_to` maps an input and the transformed
-parameters to the output. In evaluation mode the transformed parameters are kept until a parameter changes.
+parameters to the output. In evaluation mode, and in training where no gradient reaches them, the transformed parameters
+are kept until a parameter changes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,9 @@ from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
 from onelip.linalg.tensor_modes import may_keep_tensors, no_autocast, ordinary_tensors
 from onelip.linalg.training_precision import may_approximate
+
+if TYPE_CHECKING:
+    from onelip.layers.sharing import SharedOperators
 
 _SIZES_KEPT = 4
 """Input sizes for which a size-dependent layer keeps its transformed parameters at once."""
@@ -61,7 +65,9 @@ class LipschitzLayer(BoundedModule):
         super().__init__()
         self._cache: dict[Size | None, Transformed] = {}
         self._cached_for: Snapshot | None = None
-        self._handed_over: tuple[Size | None, Callable[[], Transformed | None]] | None = None
+        self._handed_over: tuple[Size | None, int | None, Callable[[], Transformed | None]] | None = None
+        self.shared: SharedOperators | None = None
+        """Inside `onelip.shared_transforms`: the operators that all passes of the block use."""
         self.last_core_size: tuple[Size | None] | None = None
         """What the last pass in training was transformed for, None before the first one."""
         self._bias_version: int | None = None
@@ -140,9 +146,14 @@ class LipschitzLayer(BoundedModule):
     def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Transformed]) -> None:
         """Keep what the transformations of layers like this one leave behind for the next step of training."""
 
-    def hand_over(self, size: Size | None, transformation: Callable[[], Transformed | None]) -> None:
-        """Use this in place of `transform` in the next forward pass in training (see `onelip.layers.stacking`)."""
-        self._handed_over = size, transformation
+    def hand_over(
+        self, size: Size | None, transformation: Callable[[], Transformed | None], rows: int | None = None
+    ) -> None:
+        """Use this in place of `transform` in the next forward pass in training (see `onelip.layers.stacking`).
+
+        `rows` says that the result has the first outputs only, and how many.
+        """
+        self._handed_over = size, rows, transformation
 
     @property
     def has_unused_transformation(self) -> bool:
@@ -153,35 +164,66 @@ class LipschitzLayer(BoundedModule):
         """Forget what was handed over and not used."""
         self._handed_over = None
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether none of the layer's own tensors to transform gets a gradient, so that training changes none of them."""
+        named = {**self._parameters, **self._buffers}.items()
+        learns = any(tensor is not None and tensor.requires_grad and name != "bias" for name, tensor in named)
+        return not learns and self._has_own_parameters()
+
+    def _has_own_parameters(self) -> bool:
+        """Whether its parameters are such that what is made of them may be kept.
+
+        functional_call and torch.func put other tensors in the place of parameters: those want gradients.
+        Parameters made in inference mode have no version counter to tell when they change.
+        """
+        return all(p is None or (type(p) is nn.Parameter and not p.is_inference()) for p in self._parameters.values())
+
     def transformed(self, input_size: Size | None = None) -> Transformed:
         """The transformed parameters: computed anew in training, kept in evaluation while nothing changes.
 
-        Kept ones are filled without gradients: in evaluation mode, gradients reach the input only.
+        Kept ones are filled without gradients: in evaluation mode, gradients reach the input only. So they do in a
+        frozen layer in training. Its transformation is that of evaluation too: made once, it may as well be the exact
+        one, and no state of training moves on. Compiled training transforms frozen layers as all others.
         """
         key = self.core_size(input_size)
-        if self.training:
-            if not torch.compiler.is_compiling():
-                self.last_core_size = (key,)
-            handed_over, self._handed_over = self._handed_over, None
-            if handed_over is not None and handed_over[0] == key and (operator := handed_over[1]()) is not None:
+        if not self.training:
+            return self._kept_transformation(key, input_size)
+        compiling = torch.compiler.is_compiling()
+        if not compiling:
+            self.last_core_size = (key,)
+        size, rows, transformation = self._handed_over or (None, None, None)
+        self._handed_over = None
+        rows, transformation = (rows, transformation) if size == key else (None, None)
+
+        def anew() -> Transformed:
+            if transformation is not None and (operator := transformation()) is not None:
                 return operator
             transformed = self.transform(input_size)
             self.keep_states([self], [transformed])
             return transformed
+
+        if not compiling:
+            if self.is_frozen and transformation is None:
+                with self.in_mode(False):
+                    return self._kept_transformation(key, input_size)
+            if self.shared is not None:
+                return self.shared.operator((key, rows), anew)
+        return anew()
+
+    def _kept_transformation(self, key: Size | None, input_size: Size | None) -> Transformed:
         kept, snapshot = self._cache.get(key), self._cached_for
         if torch.compiler.is_compiling():
             # A compiled program fixes what it finds. An exporter runs this code, so that it can look.
             if kept is None or snapshot is None:
                 return self.transform(input_size)
             return kept if torch.compiler.is_dynamo_compiling() or snapshot.is_current() else self.transform(input_size)
-        # functional_call and torch.func put other tensors in the place of parameters: those want gradients.
-        # Parameters made in inference mode have no version counter to tell when they change.
-        if not all(p is None or (type(p) is nn.Parameter and not p.is_inference()) for p in self._parameters.values()):
+        if not self._has_own_parameters():
             return self.transform(input_size)
         tensors = tuple(self.tensors_to_transform().values())
         current = snapshot is not None and snapshot.is_current(tensors)
         if current and kept is not None:
-            self._warn_of_training()
+            self._warn_of_training(tensors)
             return kept
         if not may_keep_tensors():
             return self.transform(input_size)
@@ -194,9 +236,9 @@ class LipschitzLayer(BoundedModule):
         self._cache[key] = transformed
         return transformed
 
-    def _warn_of_training(self) -> None:
-        """Say so where an optimiser changes the bias while the weights, which get no gradient here, stay."""
-        if self.bias is None or not torch.is_grad_enabled():
+    def _warn_of_training(self, tensors: Sequence[Tensor]) -> None:
+        """Say so where an optimiser changes the bias while the weights, which ask for a gradient, get none here."""
+        if self.bias is None or not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors):
             return
         before, self._bias_version = self._bias_version, self.bias._version
         if before is not None and before != self._bias_version:
@@ -243,7 +285,8 @@ class LipschitzLayer(BoundedModule):
         super()._load_from_state_dict(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cache": {}, "_cached_for": None, "_handed_over": None, "_bias_version": None}
+        forgotten = dict.fromkeys(("_cached_for", "_handed_over", "_bias_version", "shared"))
+        return {**self.__dict__, "_cache": {}, **forgotten}
 
 
 def transform_layers(layers: Sequence[LipschitzLayer], size: Size | None) -> list[Transformed]:

@@ -63,10 +63,13 @@ class MatrixLinear(LipschitzLinear):
     """Inside `first_outputs`: how many rows a transformation may do with, counted from the first."""
 
     def first_outputs(self, count: int) -> FirstRows:
-        """`transform` for a pass that uses the first outputs and no others, to be handed over to the layer."""
-        self.rows_in_use = count
+        """`transform` for a pass that uses the first outputs and no others, to be handed over to the layer.
+
+        A frozen layer keeps all of them, as in evaluation.
+        """
+        self.rows_in_use = None if self.is_frozen else count
         try:
-            transformed = self.transform()
+            transformed = self.transformed() if self.is_frozen else self.transform()
         finally:
             self.rows_in_use = None
         assert isinstance(transformed, Matrix)

@@ -38,7 +38,8 @@ Group = list[LipschitzLayer]
 def stacked_transforms(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -> AbstractContextManager[None]:
     """Transform these layers, given with the sizes of their inputs, for one forward pass inside the block.
 
-    Layers in evaluation mode are left alone: they have their own cache.
+    Layers in evaluation mode are left alone, as are frozen ones: they have their own cache. So are those whose operators
+    are shared already (`onelip.layers.sharing`).
     """
     return stacked_by_core_size([(layer, layer.core_size(size)) for layer, size in layers if layer.training])
 
@@ -48,6 +49,8 @@ def stacked_by_core_size(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -
     """The same for layers in training with the sizes that their cores act on."""
     together: dict[Any, Group] = defaultdict(list)
     for layer, size in layers:
+        if layer.is_frozen or (layer.shared is not None and layer.shared.has(size)):
+            continue
         if (layer.transforms_parameters or size is not None) and not layer.transforms_alone(size):
             together[size, _likeness(layer)].append(layer)
     families: dict[Any, list[Group]] = defaultdict(list)

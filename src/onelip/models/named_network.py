@@ -65,7 +65,7 @@ class NamedNetwork(nn.Sequential):
         if not (isinstance(head, MatrixLinear) and isinstance(scores, FirstChannels)) or has_hooks(head, scores):
             yield
             return
-        head.hand_over(None, partial(head.first_outputs, scores.channels))
+        head.hand_over(None, partial(head.first_outputs, scores.channels), scores.channels)
         try:
             yield
         finally:
