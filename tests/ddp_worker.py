@@ -1,13 +1,15 @@
-"""What each process of the DDP test runs: one backward pass of every method on its half of a batch."""
+"""What each process of the DDP test runs: every method on its half of a batch, at once and image by image."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+import onelip
 from onelip.layers import MethodInfo, list_methods
 
 BATCH = 4
@@ -28,6 +30,19 @@ def batch() -> torch.Tensor:
 def gradients(model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
     """Gradients of a mean over the batch."""
     model(x).square().sum(1).mean().backward()
+    return _gradients(model)
+
+
+def shared_gradients(model: DistributedDataParallel, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The same image by image, with one parameter transformation; the last image makes the processes talk."""
+    with onelip.shared_transforms(model):
+        for left in reversed(range(len(x))):
+            with model.no_sync() if left else nullcontext():
+                (model(x[left : left + 1]).square().sum() / len(x)).backward()
+    return _gradients(model)
+
+
+def _gradients(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
@@ -40,6 +55,7 @@ def run(rank: int, world_size: int, folder: str) -> None:
     for method in list_methods():
         wrapped = DistributedDataParallel(build(method))
         found[method.key] = gradients(wrapped, part)
+        found[f"{method.key} shared"] = shared_gradients(DistributedDataParallel(build(method)), part)
     if rank == 0:
         torch.save(found, Path(folder) / "gradients.pt")
     distributed.barrier()

@@ -49,11 +49,11 @@ EXPORTED = "What can I call? These names are in `onelip` itself: `import onelip`
 
 INTERNALS = (
     *("evaluates_in_float64", "transforms_parameters", "zero_channels_stay_zero", "last_core_size", "choose_form"),
-    *("has_unused_transformation", "is_frozen", "shared", "vanilla_export", "tensors_to_transform", "core_size", "transform_given"),
+    *("has_unused_transformation", "vanilla_export", "tensors_to_transform", "core_size", "transform_given"),
     *("keep_states", "hand_over", "take_back", "deployed", "register_parameter", "train", "transform_layers"),
     *("stacked_tensors", "ParametrisedLayer", "signal", "has_torch_taps", "holds_for_volumes", "gram_power"),
     *("orthogonal_by_rank", "keeps_taps", "core_kernel", "core_taps", "weight_shape", "surroundings"),
-    *("read_geometry", "check_stride", "start_weight", "extra_repr"),
+    *("read_geometry", "check_stride", "start_weight", "extra_repr", "is_frozen", "shared"),
 )
 """What layers have for each other: their files explain it, the reference leaves it out."""
 MOVED_PAGES = {

@@ -13,9 +13,10 @@ from onelip.layers import list_methods
 def test_two_processes_agree_with_one(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(ddp_worker.run, args=(2, str(tmp_path)), nprocs=2)  # pyright: ignore[reportPrivateImportUsage]
     found = torch.load(tmp_path / "gradients.pt")
-    assert set(found) == {method.key for method in list_methods()}
+    assert set(found) == {f"{method.key}{way}" for method in list_methods() for way in ("", " shared")}
     for method in list_methods():
         expected = ddp_worker.gradients(ddp_worker.build(method), ddp_worker.batch())
         for name, gradient in expected.items():
-            actual = found[method.key][f"module.{name}"]
-            assert torch.allclose(actual, gradient, rtol=0, atol=1e-12), (method.key, name)
+            for way in ("", " shared"):
+                actual = found[f"{method.key}{way}"][f"module.{name}"]
+                assert torch.allclose(actual, gradient, rtol=0, atol=1e-12), (method.key, name, way)

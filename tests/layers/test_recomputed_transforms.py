@@ -55,23 +55,19 @@ def test_gradients_are_those_of_a_kept_transformation(
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_backward_pass_may_come_later(method: MethodInfo) -> None:
-    """Outside of the context that chose the forms, in evaluation mode, of a layer that is frozen in part, twice."""
-    net = _network(method.key)
-    frozen = next(parameter for name, parameter in net.named_parameters() if name.endswith("weight"))
+    """Outside of the context that chose the forms, in evaluation mode, of a network that is frozen in part, twice."""
+    net, same = _network(method.key), _network(method.key)
+    for each in (net, same):
+        next(parameter for name, parameter in each.named_parameters() if name.endswith("weight")).requires_grad_(False)
     with device_forms("accelerator"):
-        expected = _pass(_network(method.key))
-        frozen.requires_grad_(False)
+        expected = _pass(same)
         y = net(torch.randn(2, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
     net.eval()
     weights = torch.linspace(0, 1, y.numel(), dtype=y.dtype).view_as(y)
     leaves = [parameter for parameter in net.parameters() if parameter.requires_grad]
-    wanted = [
-        parameter is not frozen for parameter in net.parameters() if parameter.requires_grad or parameter is frozen
-    ]
-    others = [gradient for gradient, want in zip(expected[1:], wanted, strict=True) if want]
     for _ in range(2):
         found = torch.autograd.grad((y * weights).sum(), leaves, retain_graph=True)
-        for here, there in zip(found, others, strict=True):
+        for here, there in zip(found, expected[1:], strict=True):
             torch.testing.assert_close(here, there, rtol=1e-7, atol=1e-8 * float(there.abs().max()))
 
 

@@ -166,7 +166,7 @@ class LipschitzLayer(BoundedModule):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether none of the layer's own tensors to transform gets a gradient, so that training changes none of them."""
+        """Whether no gradient reaches the tensors to transform, all of them the layer's own: they stay as they are."""
         named = {**self._parameters, **self._buffers}.items()
         learns = any(tensor is not None and tensor.requires_grad and name != "bias" for name, tensor in named)
         return not learns and self._has_own_parameters()

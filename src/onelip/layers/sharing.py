@@ -1,9 +1,8 @@
 """One parameter transformation for all micro-batches of a step.
 
 With the transformation T, micro-batches i and their losses l_i, the gradient of a step is
-sum_i T'(w)^* grad l_i(T(w)) = T'(w)^* sum_i grad l_i(T(w)): T and its gradient are linear in what comes back, and one of
-each is enough. Inside the block T(w) is a leaf, at which the micro-batches leave their gradients; at its end their sum
-goes through T once.
+sum_i T'(w)^* grad l_i(T(w)) = T'(w)^* sum_i grad l_i(T(w)). Inside the block T(w), made once, is a leaf, at which the
+micro-batches leave their gradients; at its end their sum goes through the transformation once.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from onelip.errors import InvalidInputError
 from onelip.layers.base import LipschitzLayer
@@ -106,8 +106,9 @@ def shared_transforms(model: nn.Module) -> Iterator[None]:
     block is left by an exception, all gradients of the model are those from before it.
 
     Refused are backward() after the block, weights that change inside, a block within a block for the same layers, and
-    compiled models. Passes under `torch.func` or with other tensors in place of the parameters (`functional_call`,
-    FSDP2) transform for themselves.
+    compiled models. DDP waits for the gradients of all parameters: it wants `no_sync` in all passes but the last, and
+    neither `find_unused_parameters` nor `static_graph`. Passes under `torch.func` or with other tensors in place of the
+    parameters (`functional_call`, FSDP2) transform for themselves.
     """
     shared = _shared_operators(model)
     before = [(p, None if p.grad is None else p.grad.clone()) for p in model.parameters()]
@@ -131,6 +132,8 @@ def _shared_operators(model: nn.Module) -> list[SharedOperators]:
     modules = list(model.modules())
     if any(type(m).__name__ == "OptimizedModule" or m._compiled_call_impl is not None for m in modules):
         raise InvalidInputError("shared_transforms takes models that are not compiled: compiled passes transform alone")
+    if any(isinstance(m, DistributedDataParallel) and (m.find_unused_parameters or m.static_graph) for m in modules):
+        raise InvalidInputError("shared_transforms takes DDP without find_unused_parameters and static_graph")
     layers = [module for module in modules if isinstance(module, LipschitzLayer)]
     if any(layer.shared is not None for layer in layers):
         raise InvalidInputError("shared_transforms inside of shared_transforms, for the same layers")

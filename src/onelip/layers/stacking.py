@@ -38,7 +38,7 @@ Group = list[LipschitzLayer]
 def stacked_transforms(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -> AbstractContextManager[None]:
     """Transform these layers, given with the sizes of their inputs, for one forward pass inside the block.
 
-    Layers in evaluation mode are left alone, as are frozen ones: they have their own cache. So are those whose operators
+    Layers in evaluation mode and frozen ones are left alone: they have their own cache. So are those whose operators
     are shared already (`onelip.layers.sharing`).
     """
     return stacked_by_core_size([(layer, layer.core_size(size)) for layer, size in layers if layer.training])
