@@ -42,6 +42,18 @@ def shared_gradients(model: DistributedDataParallel, x: torch.Tensor) -> dict[st
     return _gradients(model)
 
 
+def refusals(x: torch.Tensor) -> list[str]:
+    """What is said where DDP would look for parameters in the graph, or count on the order of the first pass."""
+    model, messages = build(list_methods()[0]), []
+    searching = DistributedDataParallel(model, find_unused_parameters=True)
+    for wrapped in (searching, DistributedDataParallel(model, static_graph=True)):
+        try:
+            shared_gradients(wrapped, x)
+        except onelip.InvalidInputError as error:
+            messages.append(str(error))
+    return messages
+
+
 def _gradients(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
 
@@ -56,6 +68,7 @@ def run(rank: int, world_size: int, folder: str) -> None:
         wrapped = DistributedDataParallel(build(method))
         found[method.key] = gradients(wrapped, part)
         found[f"{method.key} shared"] = shared_gradients(DistributedDataParallel(build(method)), part)
+    found["refused"] = refusals(part)
     if rank == 0:
         torch.save(found, Path(folder) / "gradients.pt")
     distributed.barrier()

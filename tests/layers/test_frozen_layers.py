@@ -15,7 +15,6 @@ from torch.func import functional_call
 import onelip
 from onelip.layers import MethodInfo, list_methods
 from onelip.layers.base import LipschitzLayer
-from onelip.layers.shapes import ParametrisedLayer
 from onelip.models import ConvNet
 
 METHODS = [pytest.param(method, id=method.key) for method in list_methods()]
@@ -35,7 +34,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[LipschitzLayer]:
     return found
 
 
-def frozen(key: str, case: str = "circular", dtype: torch.dtype = torch.float32) -> ParametrisedLayer:
+def frozen(key: str, case: str = "circular", dtype: torch.dtype = torch.float32) -> LipschitzLayer:
     torch.manual_seed(0)
     layer = layer_contract.make(onelip.get_method(key), case, dtype).train()
     for name, parameter in layer.named_parameters():
