@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
 
 import onelip
 from onelip.layers import MaxMin, MethodInfo, list_methods
@@ -196,6 +199,36 @@ def test_second_derivatives_inside() -> None:
         gradient.square().sum().backward()
 
     assert_equal(together(model, step), separately(model, step), 1e-9)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints_inside(reentrant: bool, calls: list[str]) -> None:
+    model = sequence("lot")
+
+    def step(x: Tensor) -> None:
+        x = x.clone().requires_grad_()
+        loss(checkpoint(model, x, use_reentrant=reentrant)).backward()  # pyright: ignore[reportArgumentType]
+
+    expected = separately(model, step)
+    calls.clear()
+    assert_equal(together(model, step), expected)
+    assert len(calls) == 3 * (2 if reentrant else 1)  # the first reentrant pass has no gradients
+
+
+def test_nothing_stays_in_memory() -> None:
+    model, found = sequence("lot"), []
+    gc.collect()
+    gc.disable()
+    try:
+        with onelip.shared_transforms(model):
+            loss(model(micro_batches()[0])).backward()
+            for layer in layers_of(model):
+                assert layer.shared is not None
+                found.extend(weakref.ref(tensor) for pair in layer.shared.pairs for tensor in pair)
+    finally:
+        gc.enable()
+    assert len(found) == 6
+    assert [reference() for reference in found] == [None] * 6
 
 
 def test_mixed_precision_with_a_scaler() -> None:

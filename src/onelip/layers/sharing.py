@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from onelip.errors import InvalidInputError
@@ -30,7 +31,7 @@ class SharedOperators:
         self.layer = layer
         self.pairs: list[tuple[Tensor, Tensor]] = []
         """Results of transformations, and the leaves that stand for them."""
-        self.is_open = True
+        self._is_open = True
         self._parameters = self._current_parameters()
         self._operators: dict[tuple[Size | None, int | None, bool], Transformed] = {}
         self._snapshot: Snapshot | None = None
@@ -53,7 +54,8 @@ class SharedOperators:
         if place in self._operators:
             self.check()
             return self._operators[place]
-        operator = anew()
+        with saved_tensors_hooks(_as_it_is, _as_it_is):  # torch.utils.checkpoint would wait for it in every pass
+            operator = anew()
         if any(_is_computed(tensor) for tensor in operator.tensors().values()):
             operator = self._operators[place] = operator.map(self._leaf)
             self._snapshot = self._snapshot or Snapshot(self._parameters)
@@ -72,10 +74,16 @@ class SharedOperators:
         return leaf
 
     def _refuse_late_gradients(self, gradient: Tensor) -> None:
-        if not self.is_open:
+        if not self._is_open:
             raise InvalidInputError(
                 "backward() after the shared_transforms block of its forward pass: call it inside of the block"
             )
+
+    def close(self) -> None:
+        """Forget everything; the leaves, which graphs may still hold, know that it is too late for them."""
+        self.layer.shared, self._is_open, self._snapshot = None, False, None
+        self.pairs.clear()
+        self._operators.clear()
 
     def check(self) -> None:
         """Refuse to go on with the operators of parameters that have changed."""
@@ -84,6 +92,10 @@ class SharedOperators:
                 f"the parameters of a {type(self.layer).__name__} changed inside of shared_transforms: "
                 "take the optimiser's step, or load weights, after the block"
             )
+
+
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _is_computed(tensor: Tensor) -> bool:
@@ -121,7 +133,7 @@ def shared_transforms(model: nn.Module) -> Iterator[None]:
         done = True
     finally:
         for each in shared:
-            each.layer.shared, each.is_open = None, False
+            each.close()
         for parameter, gradient in [] if done else before:
             parameter.grad = gradient
 
