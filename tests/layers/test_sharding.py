@@ -14,6 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+import onelip
 from onelip.layers import MethodInfo, list_methods
 from onelip.models import ConvNet
 
@@ -60,3 +61,23 @@ def test_fully_sharded(method: MethodInfo, unit: str, mesh: DeviceMesh) -> None:
         wrap(module)
     assert all(isinstance(parameter, DTensor) or parameter in whole for parameter in network.parameters())
     torch.testing.assert_close(_gradients(network), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_sharded_models_share_no_transformation(mesh: DeviceMesh) -> None:
+    network = fully_shard(_network(list_methods()[0]), mesh=mesh)
+    assert isinstance(network, nn.Module)
+    with pytest.raises(onelip.InvalidInputError, match="not sharded"), onelip.shared_transforms(network):
+        pass
+
+
+def test_frozen_layers_of_a_sharded_model(mesh: DeviceMesh) -> None:
+    """Their storages are freed after each pass: what looks at them must not hold on to them."""
+    network = _network(onelip.get_method("lot"))
+    for parameter in network.get_submodule("block1").parameters():
+        parameter.requires_grad_(False)
+    expected = _gradients(copy.deepcopy(network))
+    for module in (network.get_submodule("block1"), network):
+        fully_shard(module, mesh=mesh)
+    for _ in range(2):
+        torch.testing.assert_close(_gradients(network), expected, rtol=1e-4, atol=1e-5)
+        network.zero_grad()

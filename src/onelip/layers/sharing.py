@@ -118,9 +118,9 @@ def shared_transforms(model: nn.Module) -> Iterator[None]:
     block is left by an exception, all gradients of the model are those from before it.
 
     Refused are backward() after the block, weights that change inside, a block within a block for the same layers, and
-    compiled models. DDP waits for the gradients of all parameters: it wants `no_sync` in all passes but the last, and
-    neither `find_unused_parameters` nor `static_graph`. Passes under `torch.func` or with other tensors in place of the
-    parameters (`functional_call`, FSDP2) transform for themselves.
+    models that are compiled or sharded by FSDP2. DDP waits for the gradients of all parameters: it wants `no_sync` in
+    all passes but the last, and neither `find_unused_parameters` nor `static_graph`. Passes under `torch.func`, and
+    those of `functional_call` with other tensors in place of the parameters, transform for themselves.
     """
     shared = _shared_operators(model)
     before = [(p, None if p.grad is None else p.grad.clone()) for p in model.parameters()]
@@ -142,6 +142,8 @@ def _shared_operators(model: nn.Module) -> list[SharedOperators]:
     if not isinstance(model, nn.Module):
         raise InvalidInputError(f"shared_transforms takes a torch.nn.Module, not {type(model).__name__}")
     modules = list(model.modules())
+    if any(base.__name__ == "FSDPModule" for m in modules for base in type(m).__mro__):  # its import takes seconds
+        raise InvalidInputError("shared_transforms takes models that are not sharded: parameters of FSDP2 come and go")
     if any(type(m).__name__ == "OptimizedModule" or m._compiled_call_impl is not None for m in modules):
         raise InvalidInputError("shared_transforms takes models that are not compiled: compiled passes transform alone")
     if any(isinstance(m, DistributedDataParallel) and (m.find_unused_parameters or m.static_graph) for m in modules):
