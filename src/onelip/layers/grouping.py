@@ -21,7 +21,7 @@ from onelip.errors import InvalidInputError
 from onelip.layers.bounded import BoundedModule
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.layer_bound import LayerBound, exact_bound
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import is_traced, run
 
 _NEXT_ORDER = {1: "imyx", 2: "ximy", 4: "yxim"}
 """Channels after a pixel unshuffle, outermost index first: group i, member m, row y and column x of the 2 x 2 pixels.
@@ -73,7 +73,7 @@ class HalveAndUnshuffle(BoundedModule):
             )
         order = _NEXT_ORDER[self.next_group_size]
         if x.stride(1) == 1 and suits_cpu(x.device) and not is_traced():
-            return _Unshuffled.apply(x, self.group_size, order)  # pyright: ignore[reportReturnType]
+            return run(_Unshuffled, x, self.group_size, order)
         parts, places = _parts(x, self.group_size), [_PLACES[index] for index in order]
         if x.stride(1) == 1:
             pixels = parts.permute(0, 3, 5, *places).contiguous().view(batch, height // 2, width // 2, 2 * channels)
@@ -130,7 +130,7 @@ class _Unshuffled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        return _Shuffled.apply(gradients[0], *ctx.layout, *ctx.options), None, None
+        return run(_Shuffled, gradients[0], *ctx.layout, *ctx.options), None, None
 
 
 class _Shuffled(torch.autograd.Function):
@@ -149,4 +149,4 @@ class _Shuffled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         g = gradients[0].contiguous(memory_format=torch.channels_last)
-        return _Unshuffled.apply(g, *ctx.options), None, None, None, None
+        return run(_Unshuffled, g, *ctx.options), None, None, None, None

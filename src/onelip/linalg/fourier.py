@@ -18,6 +18,7 @@ inverse is then its transpose, and no rounding of a scale can make a layer expan
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ from torch import Tensor
 from onelip.errors import InvalidInputError
 from onelip.linalg.constants import keep_constant
 from onelip.linalg.halved_product import halve_exactly, may_be_halved, multiply_rows
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import is_traced, run
 
 Size = tuple[int, int]
 
@@ -194,7 +195,7 @@ def multiply_frequencies(x: Tensor, matrices: Tensor, bias: Tensor | None = None
     matrices = matrices.mT if adjoint else matrices
     if is_traced():
         return _plain_product(x, matrices, bias, adjoint)
-    return _FrequencyProduct.apply(x, matrices, bias, False, adjoint)  # pyright: ignore[reportReturnType]
+    return run(_FrequencyProduct, x, matrices, bias, False, adjoint)
 
 
 def _plain_product(x: Tensor, matrices: Tensor, bias: Tensor | None, conjugate: bool) -> Tensor:
@@ -214,11 +215,13 @@ def _plain_product(x: Tensor, matrices: Tensor, bias: Tensor | None, conjugate: 
 
 def _multiply_parts(a: Tensor, b: Tensor, conjugate_a: bool, conjugate_b: bool, y: Tensor) -> None:
     """y = a b, conj(a) b or a conj(b) for parts (2, f, m, n)."""
-    torch.bmm(a[0], b[0], out=y[0])
-    y[0].baddbmm_(a[1], b[1], alpha=1 if conjugate_a or conjugate_b else -1)
-    plus, minus = ((a[0], b[1]), (a[1], b[0])) if conjugate_a else ((a[1], b[0]), (a[0], b[1]))
-    torch.bmm(*plus, out=y[1])
-    y[1].baddbmm_(*minus, alpha=-1 if conjugate_a or conjugate_b else 1)
+    (a_real, a_imag), (b_real, b_imag), (real, imag) = a.unbind(), b.unbind(), y.unbind()
+    torch.bmm(a_real, b_real, out=real)
+    real.baddbmm_(a_imag, b_imag, alpha=1 if conjugate_a or conjugate_b else -1)
+    first, second = (a_real, b_imag), (a_imag, b_real)
+    plus, minus = (first, second) if conjugate_a else (second, first)
+    torch.bmm(*plus, out=imag)
+    imag.baddbmm_(*minus, alpha=-1 if conjugate_a or conjugate_b else 1)
 
 
 class _FrequencyProduct(torch.autograd.Function):
@@ -246,7 +249,7 @@ class _FrequencyProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (a, b), g, (conjugate_a, conjugate_b) = ctx.saved_tensors, gradients[0], ctx.conjugate
-        product, to_a, to_b = _FrequencyProduct.apply, *ctx.needs_input_grad[:2]
+        product, to_a, to_b = partial(run, _FrequencyProduct), *ctx.needs_input_grad[:2]
         # The gradient of a b is g b^H for a and a^H g for b; that of conj(a) is the conjugate of that for a.
         return (
             product(g, b.mT, None, conjugate_a, not (conjugate_a or conjugate_b)) if to_a else None,
@@ -264,7 +267,7 @@ def _at_zero(y: Tensor) -> Tensor:
 
 def matrix_gradient(x: Tensor, gradient: Tensor) -> Tensor:
     """That of the matrices in `multiply_frequencies`, x^H g, outside autograd."""
-    return _FrequencyProduct.apply(x.mT, gradient, None, True, False)  # pyright: ignore[reportReturnType]
+    return run(_FrequencyProduct, x.mT, gradient, None, True, False)
 
 
 def sum_at_zero(gradient: Tensor) -> Tensor:
