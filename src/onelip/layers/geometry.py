@@ -63,6 +63,8 @@ class Geometry:
     @property
     def core_sides(self) -> Size:
         """Taps of the core along each axis: blocks of as many pixels as the stride has."""
+        if self.stride == (1, 1):
+            return self.kernel_size
         return blocks_of(self.kernel_size[0], self.stride[0]), blocks_of(self.kernel_size[1], self.stride[1])
 
     @property

@@ -89,6 +89,9 @@ class HalveAndUnshuffle(BoundedModule):
         return f"{self.group_size}, next_group_size={self.next_group_size}"
 
 
+_AT_ONCE = 2**15
+"""Numbers of an input that one copy moves as fast as several."""
+
 _PLACES = {"m": 1, "i": 2, "y": 4, "x": 6}
 """Dimensions of `_parts`."""
 
@@ -103,15 +106,19 @@ def _pieces(x: Tensor, pixels: Tensor, group_size: int, order: str) -> Iterator[
     """What goes from x to pixels (batch, h / 2, w / 2, 2 c) for one member and one of the 2 x 2 pixels at a time.
 
     Inside of each pair the channels i are the innermost dimension of both and the pixels the next ones. As one copy,
-    torch goes through the numbers in the order of the result, two at a time: that takes two to four times as long.
+    torch goes through the numbers in the order of the result, two at a time: that takes two to four times as long, but
+    for few numbers, where what counts is how many copies there are.
     """
     parts = _parts(x, group_size)
     sides = {"m": group_size, "i": parts.shape[2], "y": 2, "x": 2}
     result = pixels.unflatten(3, [sides[index] for index in order])
-    for m, y, x_ in itertools.product(range(group_size), range(2), range(2)):
-        chosen = {"m": m, "i": slice(None), "y": y, "x": x_}
-        kept = parts[:, m, :, :, y, :, x_].permute(0, 2, 3, 1)
-        yield kept, result[:, :, :, *(chosen[index] for index in order)]
+    kept = parts.permute(1, 4, 6, 0, 3, 5, 2)
+    places = result.permute(*(3 + order.index(index) for index in "myx"), 0, 1, 2, 3 + order.index("i"))
+    if x.numel() <= _AT_ONCE:
+        yield kept, places
+        return
+    for chosen in itertools.product(range(group_size), range(2), range(2)):
+        yield kept[chosen], places[chosen]
 
 
 class _Unshuffled(torch.autograd.Function):

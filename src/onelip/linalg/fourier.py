@@ -18,6 +18,7 @@ inverse is then its transpose, and no rounding of a scale can make a layer expan
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -213,9 +214,11 @@ def _plain_product(x: Tensor, matrices: Tensor, bias: Tensor | None, conjugate: 
     return y.unflatten(0, (2, -1)) if alone is None else y
 
 
-def _multiply_parts(a: Tensor, b: Tensor, conjugate_a: bool, conjugate_b: bool, y: Tensor) -> None:
-    """y = a b, conj(a) b or a conj(b) for parts (2, f, m, n)."""
-    (a_real, a_imag), (b_real, b_imag), (real, imag) = a.unbind(), b.unbind(), y.unbind()
+def _multiply_parts(
+    a: Sequence[Tensor], b: Sequence[Tensor], conjugate_a: bool, conjugate_b: bool, y: Sequence[Tensor]
+) -> None:
+    """y = a b, conj(a) b or a conj(b) for two parts (f, m, n)."""
+    (a_real, a_imag), (b_real, b_imag), (real, imag) = a, b, y
     torch.bmm(a_real, b_real, out=real)
     real.baddbmm_(a_imag, b_imag, alpha=1 if conjugate_a or conjugate_b else -1)
     first, second = (a_real, b_imag), (a_imag, b_real)
@@ -235,12 +238,15 @@ class _FrequencyProduct(torch.autograd.Function):
         ctx.save_for_backward(a, b)
         ctx.conjugate = conjugate_a, conjugate_b
         y = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device)
-        parts = a, b, y
-        if y.dim() == 3:
-            (a_real, b_real, y_real), parts = zip(*map(split_whole, parts), strict=True)
+        if y.dim() == 4:
+            a_parts, b_parts, y_parts = a.unbind(), b.unbind(), y.unbind()
+        else:
+            alone = real_frequencies(len(y))
+            sizes = [alone, (len(y) - alone) // 2, (len(y) - alone) // 2]
+            split = (values.split_with_sizes(sizes) for values in (a, b, y))
+            (a_real, *a_parts), (b_real, *b_parts), (y_real, *y_parts) = split
             torch.bmm(a_real, b_real, out=y_real)
-        a_parts, b_parts, y_parts = parts
-        if y_parts.shape[1]:
+        if len(y_parts[0]):
             _multiply_parts(a_parts, b_parts, conjugate_a, conjugate_b, y_parts)
         if bias is not None:
             _at_zero(y).add_(bias)
