@@ -224,7 +224,7 @@ def _multiply_parts(
     """y = a b, conj(a) b or a conj(b) for two parts (f, m, n); few rows of both parts of a go together."""
     (a_real, a_imag), (b_real, b_imag), (real, imag) = a, b, y
     sign = 1 if conjugate_a or conjugate_b else -1
-    if a_real.shape[-2] * b_real[0].numel() < PLAIN_LOOPS:
+    if a_real.shape[1] * b_real.shape[1] * b_real.shape[2] < PLAIN_LOOPS:
         rows = torch.cat([a_real, a_imag], dim=1)
         first, across = torch.bmm(rows, b_real).chunk(2, dim=1)
         there, second = torch.bmm(rows, b_imag).chunk(2, dim=1)
