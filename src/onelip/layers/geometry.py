@@ -99,7 +99,7 @@ class Geometry:
 
     def core_image(self, size: Size) -> Size:
         """Height and width of the images that the core sees."""
-        if self.moves_nothing and min(size) > 0:
+        if self.moves_nothing and all(size):
             return size
         blocks, classes = self._blocks(size), self.classes(size)
         return -(-blocks[0] // classes[0]), -(-blocks[1] // classes[1])
@@ -114,7 +114,7 @@ class Geometry:
     def read(self, x: Tensor) -> Tensor:
         """The images that the core maps, (batch * classes, channels, h, w), of (batch, channels, height, width)."""
         size = x.shape[-2], x.shape[-1]
-        if self.moves_nothing and min(size) > 0:
+        if self.moves_nothing and all(size):
             return x
         rows, columns = self._places(size)
         below, right = rows.total - rows.front - size[0], columns.total - columns.front - size[1]
