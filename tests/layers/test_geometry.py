@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from onelip import lipschitz_bound
 from onelip.errors import InvalidInputError
 from onelip.layers import StandardConv2d, create_conv, create_conv1d, create_conv_transpose, list_methods
+from onelip.layers.geometry import Geometry
 from onelip.layers.spatial import KernelConv2d
 from onelip.layers.transformed import Grouped, Kernel
 
@@ -79,6 +80,22 @@ def test_same_is_that_of_torch(kernel: int | tuple[int, int], dilation: int, mod
     options = {"padding": "same", "dilation": dilation, "groups": 2, "padding_mode": mode}
     x = torch.randn(2, 4, 10, 11)
     assert_close(layer(x), torch_convolution(x, layer.weight.reshape(4, 2, *layer.kernel_size), options), 1e-5)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("circular", [False, True])
+def test_where_nothing_moves_pixels_are_where_they_were(circular: bool, transposed: bool) -> None:
+    """Images and outputs of "same" at stride 1 are not looked at further; images without pixels are refused."""
+    for kernel in ((1, 1), (2, 3), (4, 5), (7, 6)):
+        geometry = Geometry(kernel, (1, 1), None, (1, 1), circular, transposed)
+        assert geometry.moves_nothing
+        assert [place[:-1] for place in geometry._places((3, 5))] == [(0, 0, 3, 0, 0, 3), (0, 0, 5, 0, 0, 5)]
+        assert all(place.shift == 0 for place in geometry._places((3, 5)))
+        with pytest.raises(InvalidInputError, match="an image side of 0 is too small"):
+            geometry.read(torch.zeros(1, 2, 0, 5))
+        with pytest.raises(InvalidInputError, match="an image side of 0 is too small"):
+            geometry.core_image((5, 0))
+    assert not Geometry((3, 3), (1, 1), (0, 0), (1, 1), circular, transposed).moves_nothing
 
 
 @settings(max_examples=60, deadline=None)

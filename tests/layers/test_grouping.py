@@ -16,6 +16,7 @@ LAYOUTS = {
     "cut out": lambda x: torch.cat([x, x], 1).contiguous(memory_format=torch.channels_last)[:, : x.shape[1]],
 }
 each_layout = pytest.mark.parametrize("layout", LAYOUTS)
+each_way = pytest.mark.parametrize("at_once", [0, 2**15], ids=["in pieces", "at once"])
 each_pair = pytest.mark.parametrize(("group_size", "next_size"), [(1, 1), (2, 2), (2, 1), (4, 4), (4, 2)])
 
 
@@ -37,9 +38,13 @@ def by_definition(x: Tensor, group_size: int, next_size: int) -> Tensor:
     return result
 
 
+@each_way
 @each_layout
 @each_pair
-def test_every_number_is_where_it_belongs(layout: str, group_size: int, next_size: int) -> None:
+def test_every_number_is_where_it_belongs(
+    layout: str, group_size: int, next_size: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onelip.layers.grouping._AT_ONCE", at_once)
     x = LAYOUTS[layout](torch.randn(3, 8, 4, 6))
     module, expected = HalveAndUnshuffle(group_size, next_size), by_definition(x, group_size, next_size)
     assert torch.equal(module(x), expected)
@@ -50,8 +55,10 @@ def test_every_number_is_where_it_belongs(layout: str, group_size: int, next_siz
         assert module(x).is_contiguous(memory_format=torch.channels_last)
 
 
+@each_way
 @each_layout
-def test_gradients_of_both_orders(layout: str) -> None:
+def test_gradients_of_both_orders(layout: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onelip.layers.grouping._AT_ONCE", at_once)
     x = LAYOUTS[layout](torch.randn(2, 4, 2, 4, dtype=torch.float64)).requires_grad_()
     module = HalveAndUnshuffle(2, 2)
     assert torch.autograd.gradcheck(module, (x,))

@@ -95,3 +95,29 @@ def test_accelerators_answer_later_and_nobody_waits(monkeypatch: pytest.MonkeyPa
     device_works()
     assert torch.equal(layer(x), copy.deepcopy(layer)(x))
     assert not torch.equal(layer(x), before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool])
+def test_every_number_counts_in_every_layout(dtype: torch.dtype) -> None:
+    """Of images whose channels lie innermost, of transposed and of expanded matrices, and of every second column."""
+    images = torch.zeros(2, 3, 4, 5, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    expanded, columns = torch.zeros(3, 1, dtype=dtype).expand(3, 4), torch.zeros(4, 6, dtype=dtype)[:, 1::2]
+    for tensor in (images, torch.zeros(3, 4, dtype=dtype).t(), expanded, columns, torch.zeros((), dtype=dtype)):
+        for place in torch.ones(tensor.shape).nonzero().tolist():
+            snapshot = Snapshot([torch.zeros(0, dtype=dtype), tensor])
+            assert snapshot.is_current()
+            tensor.data[(*place,)] = True
+            assert not snapshot.is_current(), (tensor.stride(), place)
+            tensor.data.zero_()
+
+
+def test_memory_that_is_exchanged_below_a_storage() -> None:
+    """What `share_memory_` does: same tensor, same storage, same contents, and the old memory is given back."""
+    weight = nn.Parameter(torch.ones(64, 64))
+    snapshot = Snapshot([weight])
+    weight.data.share_memory_()
+    assert not snapshot.is_current()
+    snapshot = Snapshot([weight])
+    assert snapshot.is_current()
+    weight.data[3, 5] = 2
+    assert not snapshot.is_current()

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.linalg.fourier import (
+    PLAIN_LOOPS,
     frequency_matrix_at,
     from_frequency,
     half_width,
@@ -214,7 +215,11 @@ def test_bias_and_adjoint_of_the_product(size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("adjoint", [False, True])
 @pytest.mark.parametrize("lead", [(2, 4), (1,), (4,), (9,), (16,)], ids=str)
-def test_gradients_of_the_product(lead: tuple[int, ...], adjoint: bool) -> None:
+@pytest.mark.parametrize("loops", [0, PLAIN_LOOPS])
+def test_gradients_of_the_product(
+    lead: tuple[int, ...], adjoint: bool, loops: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onelip.linalg.fourier.PLAIN_LOOPS", loops)
     x, matrices = normal(*lead, 2, 3), normal(*lead, *((2, 3) if adjoint else (3, 2)))
     bias = normal(2)
     arguments = tuple(tensor.requires_grad_() for tensor in (x, matrices, bias))
@@ -228,9 +233,11 @@ def test_gradients_of_the_product(lead: tuple[int, ...], adjoint: bool) -> None:
 
 @pytest.mark.parametrize("adjoint", [False, True])
 @pytest.mark.parametrize("lead", [(2, 4), (1,), (4,), (9,), (16,)], ids=str)
-def test_plain_product_is_the_same(lead: tuple[int, ...], adjoint: bool) -> None:
-    """What compilers and torch.func get."""
-    x, matrices, bias = normal(*lead, 5, 3), normal(*lead, *((2, 3) if adjoint else (3, 2))), normal(2)
+@pytest.mark.parametrize("rows", [5, 80])
+def test_plain_product_is_the_same(lead: tuple[int, ...], rows: int, adjoint: bool) -> None:
+    """What compilers and torch.func get; few rows and many are multiplied in two ways."""
+    assert (rows * 6 < PLAIN_LOOPS) == (rows == 5)
+    x, matrices, bias = normal(*lead, rows, 3), normal(*lead, *((2, 3) if adjoint else (3, 2))), normal(2)
     expected = multiply_frequencies(x, matrices, bias, adjoint)
     plain = torch.func.vjp(lambda x: multiply_frequencies(x, matrices, bias, adjoint), x)[0]
     torch.testing.assert_close(plain, expected, rtol=0, atol=1e-13)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from onelip.errors import InvalidInputError
 from onelip.layers.bounded import BoundedModule, check_keeps_samples_apart
 from onelip.linalg.layer_bound import LayerBound, exact_bound, relative_bound
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import is_traced, run
 
 _REFLECTION_ULPS = 64.0
 """Units of roundoff within which a reflection is computed."""
@@ -39,7 +39,7 @@ class MaxMin(BoundedModule):
         _check_groups(self, x, self.dim, 2)
         if is_traced():
             return _max_min(x, self.dim)
-        return _MaxMinFunction.apply(x, self.dim)  # pyright: ignore[reportReturnType]
+        return run(_MaxMinFunction, x, self.dim)
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
         """Entries are sorted in pairs: constant 1, and nothing is rounded."""
@@ -52,8 +52,8 @@ class MaxMin(BoundedModule):
 
 
 def _halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    half = x.shape[dim] // 2
-    return x.narrow(dim, 0, half), x.narrow(dim, half, half)
+    first, second = x.chunk(2, dim)
+    return first, second
 
 
 def _max_min(x: Tensor, dim: int) -> Tensor:
@@ -84,7 +84,7 @@ class _MaxMinFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
         (keep,) = ctx.saved_tensors
-        return _SwapFunction.apply(grad_outputs[0], keep, ctx.dim), None
+        return run(_SwapFunction, grad_outputs[0], keep, ctx.dim), None
 
 
 class _SwapFunction(torch.autograd.Function):
@@ -108,7 +108,7 @@ class _SwapFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
         (keep,) = ctx.saved_tensors
-        return _SwapFunction.apply(grad_outputs[0], keep, ctx.dim), None, None
+        return run(_SwapFunction, grad_outputs[0], keep, ctx.dim), None, None
 
 
 class GroupSort(BoundedModule):

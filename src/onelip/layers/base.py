@@ -102,8 +102,8 @@ class LipschitzLayer(BoundedModule):
 
     def tensors_to_transform(self) -> dict[str, Tensor]:
         """All parameters and buffers but the bias, which the input transformation adds as it is."""
-        tensors = [*self.named_parameters(recurse=False), *self.named_buffers(recurse=False)]
-        return {name: tensor for name, tensor in tensors if name != "bias"}
+        tensors = [*self._parameters.items(), *self._buffers.items()]
+        return {name: tensor for name, tensor in tensors if tensor is not None and name != "bias"}
 
     def core_size(self, input_size: Size | None) -> Size | None:
         """The size that the transformed parameters depend on, or None where they depend on none."""

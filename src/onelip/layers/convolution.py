@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from onelip.linalg.constants import keep_constant
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import is_traced, run
 
 PaddingMode = Literal["circular", "zeros"]
 
@@ -35,7 +35,7 @@ def same_convolution(
         return _convolve(x, kernel, bias, padding_mode, dilation)
     x, kernel, bias = _autocast(x, kernel, bias)
     x = channels_innermost(x)
-    return _SameConvolution.apply(x, kernel, bias, padding_mode, dilation)  # pyright: ignore[reportReturnType]
+    return run(_SameConvolution, x, kernel, bias, padding_mode, dilation)
 
 
 def grouped_convolution(x: Tensor, kernels: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:

@@ -22,7 +22,7 @@ from onelip.linalg.constants import keep_constant
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size, half_width, kernel_to_frequency
 from onelip.linalg.layer_bound import LayerBound
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import is_traced, run
 
 
 def trains_by_fft(training: bool, device: torch.device) -> bool:
@@ -97,7 +97,7 @@ def fourier_product(x: Tensor, spectrum: Tensor) -> Tensor:
     x, matrices = x.to(spectrum.dtype), torch.view_as_complex(spectrum)
     if is_traced():
         return from_frequencies(to_frequencies(x) @ matrices, x.shape[-2:])
-    return _FourierProduct.apply(x, matrices)  # pyright: ignore[reportReturnType]
+    return run(_FourierProduct, x, matrices)
 
 
 def parts_of(matrices: Tensor) -> Tensor:

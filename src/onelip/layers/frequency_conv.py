@@ -51,13 +51,14 @@ class CheapestFormConv2d(LipschitzConv2d):
 
     def acts_on_frequencies(self, size: Size) -> bool:
         """Whether the frequency domain is cheaper by so much that it is so in time as well."""
-        if self.padding_mode != "circular" or self.core_kernel == (1, 1) or self.groups > 1:
+        taps = self.core_kernel
+        if self.padding_mode != "circular" or taps == (1, 1) or self.groups > 1:
             return False
         if not suits_cpu(self.weight.device):  # convolution libraries of accelerators are fast at k x k taps
             return False
         channels = self.core_in, self.core_out
         share = WHOLE_SHARE if has_one_matrix(size) else FREQUENCY_SHARE
-        as_kernel = math.prod(self.core_kernel) * math.prod(size) * math.prod(channels)
+        as_kernel = math.prod((*taps, *size, *channels))
         if self.stride != (1, 1) and not self.geometry.transposed and self.keeps_taps:  # applied as torch does it
             as_kernel = math.prod(self.kernel_size) * math.prod(size) * self.in_channels * self.out_channels
         return spectral_operations(size, *channels) < share * as_kernel

@@ -63,6 +63,8 @@ class Geometry:
     @property
     def core_sides(self) -> Size:
         """Taps of the core along each axis: blocks of as many pixels as the stride has."""
+        if self.stride == (1, 1):
+            return self.kernel_size
         return blocks_of(self.kernel_size[0], self.stride[0]), blocks_of(self.kernel_size[1], self.stride[1])
 
     @property
@@ -90,8 +92,15 @@ class Geometry:
         """Whether the blocks of pixels that outputs of "same" belong to begin where the image does."""
         return all(self._reach(axis)[0] == self._reach(axis)[1] // 2 for axis in (0, 1))
 
+    @property
+    def moves_nothing(self) -> bool:
+        """Whether images and outputs are those of the core as they are, if they have pixels."""
+        return self.padding is None and self.stride == self.dilation == (1, 1)
+
     def core_image(self, size: Size) -> Size:
         """Height and width of the images that the core sees."""
+        if self.moves_nothing and all(size):
+            return size
         blocks, classes = self._blocks(size), self.classes(size)
         return -(-blocks[0] // classes[0]), -(-blocks[1] // classes[1])
 
@@ -105,6 +114,8 @@ class Geometry:
     def read(self, x: Tensor) -> Tensor:
         """The images that the core maps, (batch * classes, channels, h, w), of (batch, channels, height, width)."""
         size = x.shape[-2], x.shape[-1]
+        if self.moves_nothing and all(size):
+            return x
         rows, columns = self._places(size)
         below, right = rows.total - rows.front - size[0], columns.total - columns.front - size[1]
         x = _padded(x, (columns.front, right, rows.front, below))
@@ -116,6 +127,8 @@ class Geometry:
 
     def write(self, y: Tensor, size: Size) -> Tensor:
         """The output image of an image of this size, from the outputs of the core."""
+        if self.moves_nothing:
+            return y
         if self.dilation != (1, 1):
             y = self._joined(y, size)
         if self.transposed and self.stride != (1, 1):

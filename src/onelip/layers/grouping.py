@@ -21,7 +21,7 @@ from onelip.errors import InvalidInputError
 from onelip.layers.bounded import BoundedModule
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.layer_bound import LayerBound, exact_bound
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import is_traced, run
 
 _NEXT_ORDER = {1: "imyx", 2: "ximy", 4: "yxim"}
 """Channels after a pixel unshuffle, outermost index first: group i, member m, row y and column x of the 2 x 2 pixels.
@@ -73,7 +73,7 @@ class HalveAndUnshuffle(BoundedModule):
             )
         order = _NEXT_ORDER[self.next_group_size]
         if x.stride(1) == 1 and suits_cpu(x.device) and not is_traced():
-            return _Unshuffled.apply(x, self.group_size, order)  # pyright: ignore[reportReturnType]
+            return run(_Unshuffled, x, self.group_size, order)
         parts, places = _parts(x, self.group_size), [_PLACES[index] for index in order]
         if x.stride(1) == 1:
             pixels = parts.permute(0, 3, 5, *places).contiguous().view(batch, height // 2, width // 2, 2 * channels)
@@ -89,6 +89,9 @@ class HalveAndUnshuffle(BoundedModule):
         return f"{self.group_size}, next_group_size={self.next_group_size}"
 
 
+_AT_ONCE = 2**15
+"""Numbers of an input that one copy moves as fast as several."""
+
 _PLACES = {"m": 1, "i": 2, "y": 4, "x": 6}
 """Dimensions of `_parts`."""
 
@@ -103,15 +106,19 @@ def _pieces(x: Tensor, pixels: Tensor, group_size: int, order: str) -> Iterator[
     """What goes from x to pixels (batch, h / 2, w / 2, 2 c) for one member and one of the 2 x 2 pixels at a time.
 
     Inside of each pair the channels i are the innermost dimension of both and the pixels the next ones. As one copy,
-    torch goes through the numbers in the order of the result, two at a time: that takes two to four times as long.
+    torch goes through the numbers in the order of the result, two at a time: that takes two to four times as long, but
+    for few numbers, where what counts is how many copies there are.
     """
     parts = _parts(x, group_size)
     sides = {"m": group_size, "i": parts.shape[2], "y": 2, "x": 2}
     result = pixels.unflatten(3, [sides[index] for index in order])
-    for m, y, x_ in itertools.product(range(group_size), range(2), range(2)):
-        chosen = {"m": m, "i": slice(None), "y": y, "x": x_}
-        kept = parts[:, m, :, :, y, :, x_].permute(0, 2, 3, 1)
-        yield kept, result[:, :, :, *(chosen[index] for index in order)]
+    kept = parts.permute(1, 4, 6, 0, 3, 5, 2)
+    places = result.permute(*(3 + order.index(index) for index in "myx"), 0, 1, 2, 3 + order.index("i"))
+    if x.numel() <= _AT_ONCE:
+        yield kept, places
+        return
+    for chosen in itertools.product(range(group_size), range(2), range(2)):
+        yield kept[chosen], places[chosen]
 
 
 class _Unshuffled(torch.autograd.Function):
@@ -130,7 +137,7 @@ class _Unshuffled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        return _Shuffled.apply(gradients[0], *ctx.layout, *ctx.options), None, None
+        return run(_Shuffled, gradients[0], *ctx.layout, *ctx.options), None, None
 
 
 class _Shuffled(torch.autograd.Function):
@@ -149,4 +156,4 @@ class _Shuffled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         g = gradients[0].contiguous(memory_format=torch.channels_last)
-        return _Unshuffled.apply(g, *ctx.options), None, None, None, None
+        return run(_Unshuffled, g, *ctx.options), None, None, None, None

@@ -324,6 +324,7 @@ class LipschitzConv2d(ParametrisedLayer):
         self.check_stride()
         self.create_parameters(bias, {"device": device, "dtype": dtype})
         self.weight_has_taps = len(self.weight_shape) == 4
+        self._surroundings = self._make_surroundings()
         if groups > 1:
             self._create_groups()
         self.reset_parameters()
@@ -388,6 +389,9 @@ class LipschitzConv2d(ParametrisedLayer):
     @property
     def surroundings(self) -> Surroundings:
         """What stands around the core."""
+        return self._surroundings
+
+    def _make_surroundings(self) -> Surroundings:
         pixels = math.prod(self.stride) if self.geometry.transposed else 1
         kept = self.out_channels // self.groups * pixels
         (high, wide), stride = self.geometry.core_sides, self.stride
@@ -476,7 +480,7 @@ class LipschitzConv2d(ParametrisedLayer):
             raise InvalidInputError(
                 f"{type(self).__name__} expects (batch, {self.in_channels}, {sides}), got {tuple(x.shape)}"
             )
-        check_type(self, x, next(self.parameters()))
+        check_type(self, x, self.weight)
         if x.dim() == axes + 1:
             return self.forward(x[None])[0]
         return self.apply_to(x, self.transformed(self.surroundings.image(x.shape)))

@@ -204,7 +204,8 @@ class Frequencies(Transformed):
         constant = at_frequency_zero(bias, torus)
         # No name for the frequencies of x: they would stay in memory until the end.
         y = multiply_frequencies(to_frequency(embedded(x, torus), self.dft), self.matrices, constant, adjoint)
-        return from_frequency(y, torus, self.dft)[..., : x.shape[-2], : x.shape[-1]]
+        y = from_frequency(y, torus, self.dft)
+        return y if torus == self.image else y[..., : self.image[0], : self.image[1]]
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
         """The largest norm of a matrix, times those of the floats that make up the DFT."""

@@ -18,6 +18,8 @@ inverse is then its transpose, and no rounding of a scale can make a layer expan
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,13 +28,17 @@ from torch import Tensor
 from onelip.errors import InvalidInputError
 from onelip.linalg.constants import keep_constant
 from onelip.linalg.halved_product import halve_exactly, may_be_halved, multiply_rows
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import is_traced, run
 
 Size = tuple[int, int]
 
 
 LARGEST_WHOLE = 8
 """Side of the largest torus that is transformed by one matrix: at 16 that would be five times the operations."""
+
+
+PLAIN_LOOPS = 400
+"""Multiplications below which `torch.bmm` on CPUs does without its library, by loops that take four times as long."""
 
 
 class RealDFT(NamedTuple):
@@ -194,7 +200,7 @@ def multiply_frequencies(x: Tensor, matrices: Tensor, bias: Tensor | None = None
     matrices = matrices.mT if adjoint else matrices
     if is_traced():
         return _plain_product(x, matrices, bias, adjoint)
-    return _FrequencyProduct.apply(x, matrices, bias, False, adjoint)  # pyright: ignore[reportReturnType]
+    return run(_FrequencyProduct, x, matrices, bias, False, adjoint)
 
 
 def _plain_product(x: Tensor, matrices: Tensor, bias: Tensor | None, conjugate: bool) -> Tensor:
@@ -212,13 +218,26 @@ def _plain_product(x: Tensor, matrices: Tensor, bias: Tensor | None, conjugate: 
     return y.unflatten(0, (2, -1)) if alone is None else y
 
 
-def _multiply_parts(a: Tensor, b: Tensor, conjugate_a: bool, conjugate_b: bool, y: Tensor) -> None:
-    """y = a b, conj(a) b or a conj(b) for parts (2, f, m, n)."""
-    torch.bmm(a[0], b[0], out=y[0])
-    y[0].baddbmm_(a[1], b[1], alpha=1 if conjugate_a or conjugate_b else -1)
-    plus, minus = ((a[0], b[1]), (a[1], b[0])) if conjugate_a else ((a[1], b[0]), (a[0], b[1]))
-    torch.bmm(*plus, out=y[1])
-    y[1].baddbmm_(*minus, alpha=-1 if conjugate_a or conjugate_b else 1)
+def _multiply_parts(
+    a: Sequence[Tensor], b: Sequence[Tensor], conjugate_a: bool, conjugate_b: bool, y: Sequence[Tensor]
+) -> None:
+    """y = a b, conj(a) b or a conj(b) for two parts (f, m, n); few rows of both parts of a go together."""
+    (a_real, a_imag), (b_real, b_imag), (real, imag) = a, b, y
+    sign = 1 if conjugate_a or conjugate_b else -1
+    if a_real.shape[1] * b_real.shape[1] * b_real.shape[2] < PLAIN_LOOPS:
+        rows = torch.cat([a_real, a_imag], dim=1)
+        first, across = torch.bmm(rows, b_real).chunk(2, dim=1)
+        there, second = torch.bmm(rows, b_imag).chunk(2, dim=1)
+        torch.add(first, second, alpha=sign, out=real)
+        plus, minus = (there, across) if conjugate_a else (across, there)
+        torch.add(plus, minus, alpha=-sign, out=imag)
+        return
+    torch.bmm(a_real, b_real, out=real)
+    real.baddbmm_(a_imag, b_imag, alpha=sign)
+    there, across = (a_real, b_imag), (a_imag, b_real)
+    plus, minus = (there, across) if conjugate_a else (across, there)
+    torch.bmm(*plus, out=imag)
+    imag.baddbmm_(*minus, alpha=-sign)
 
 
 class _FrequencyProduct(torch.autograd.Function):
@@ -232,12 +251,15 @@ class _FrequencyProduct(torch.autograd.Function):
         ctx.save_for_backward(a, b)
         ctx.conjugate = conjugate_a, conjugate_b
         y = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device)
-        parts = a, b, y
-        if y.dim() == 3:
-            (a_real, b_real, y_real), parts = zip(*map(split_whole, parts), strict=True)
+        if y.dim() == 4:
+            a_parts, b_parts, y_parts = a.unbind(), b.unbind(), y.unbind()
+        else:
+            alone = real_frequencies(len(y))
+            sizes = [alone, (len(y) - alone) // 2, (len(y) - alone) // 2]
+            split = (values.split_with_sizes(sizes) for values in (a, b, y))
+            (a_real, *a_parts), (b_real, *b_parts), (y_real, *y_parts) = split
             torch.bmm(a_real, b_real, out=y_real)
-        a_parts, b_parts, y_parts = parts
-        if y_parts.shape[1]:
+        if len(y_parts[0]):
             _multiply_parts(a_parts, b_parts, conjugate_a, conjugate_b, y_parts)
         if bias is not None:
             _at_zero(y).add_(bias)
@@ -246,7 +268,7 @@ class _FrequencyProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (a, b), g, (conjugate_a, conjugate_b) = ctx.saved_tensors, gradients[0], ctx.conjugate
-        product, to_a, to_b = _FrequencyProduct.apply, *ctx.needs_input_grad[:2]
+        product, to_a, to_b = partial(run, _FrequencyProduct), *ctx.needs_input_grad[:2]
         # The gradient of a b is g b^H for a and a^H g for b; that of conj(a) is the conjugate of that for a.
         return (
             product(g, b.mT, None, conjugate_a, not (conjugate_a or conjugate_b)) if to_a else None,
@@ -264,7 +286,7 @@ def _at_zero(y: Tensor) -> Tensor:
 
 def matrix_gradient(x: Tensor, gradient: Tensor) -> Tensor:
     """That of the matrices in `multiply_frequencies`, x^H g, outside autograd."""
-    return _FrequencyProduct.apply(x.mT, gradient, None, True, False)  # pyright: ignore[reportReturnType]
+    return run(_FrequencyProduct, x.mT, gradient, None, True, False)
 
 
 def sum_at_zero(gradient: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from onelip.linalg.device_forms import suits_cpu
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import is_traced, run
 
 
 def may_be_halved(matrix: Tensor) -> bool:
@@ -45,7 +45,7 @@ def multiply_rows(matrix: Tensor, x: Tensor, transpose: bool = False) -> Tensor:
     """R x, or R^T x, for the matrix R (2 h, 2 h) of a DFT and x (2 h, n)."""
     if is_traced() or not may_be_halved(matrix) or not suits_cpu(x.device):
         return torch.matmul(matrix.mT if transpose else matrix, x)
-    return _HalvedProduct.apply(matrix, x, transpose)  # pyright: ignore[reportReturnType]
+    return run(_HalvedProduct, matrix, x, transpose)
 
 
 class _HalvedProduct(torch.autograd.Function):
@@ -74,4 +74,4 @@ class _HalvedProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (matrix,) = ctx.saved_tensors
-        return None, _HalvedProduct.apply(matrix, gradients[0].contiguous(), not ctx.transpose), None
+        return None, run(_HalvedProduct, matrix, gradients[0].contiguous(), not ctx.transpose), None

@@ -55,6 +55,24 @@ def fake_mode_alone() -> object | None:
     return torch._C._get_dispatch_mode(modes.FAKE) if recorded is None else None
 
 
+def run(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """`function.apply`; where nothing is differentiated its forward pass alone, without what autograd does around it.
+
+    For functions that look at `needs_input_grad` of their first argument only. Around small images autograd takes as
+    long as an operation.
+    """
+    return function.apply(*arguments) if torch.is_grad_enabled() else function.forward(_NoContext(), *arguments)
+
+
+class _NoContext:
+    """Stands for the context of a function whose backward pass will not be: what it is given goes with it."""
+
+    needs_input_grad = (False,)
+
+    def save_for_backward(self, *tensors: torch.Tensor | None) -> None:
+        """Nothing is kept."""
+
+
 @contextmanager
 def ordinary_tensors() -> Iterator[None]:
     """What is made here from ordinary tensors is ordinary: outside inference mode, autograd and torch.func."""
