@@ -34,7 +34,7 @@ from onelip.linalg.orthogonal import cayley, gradient_of_blocks, lower_block
 from onelip.linalg.packed_functions import Matrices, MatrixFunction, plain_values
 from onelip.linalg.tensor_modes import autocast_state, no_autocast
 
-BYTES_AT_ONCE = 2**22
+BYTES_AT_ONCE = 2**23
 """Of the matrices of a kernel whose V and U, or whose gradients, are computed at a time."""
 
 
