@@ -47,14 +47,14 @@ def _make_all_wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _core(layer: LipschitzConv2d, size: tuple[int, int]) -> object:
     operator: Any = layer.transform(size)
-    while hasattr(operator, "operator"):  # of groups, or behind a factor
+    while hasattr(operator, "operator"):  # behind a factor
         operator = operator.operator
     return operator
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("matrices_at_once", [1, 3, 100])
-@pytest.mark.parametrize("options", [{}, {"padding_mode": "zeros"}, {"groups": 2}, {"lipschitz": 0.5}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"padding_mode": "zeros"}, {"lipschitz": 0.5}], ids=str)
 def test_outputs_and_gradients_are_those_of_plain_operations(
     monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], matrices_at_once: int, options: dict[str, Any]
 ) -> None:
@@ -77,7 +77,7 @@ def test_gradients_of_both_orders(size: tuple[int, int]) -> None:
     tensors = [tensor.requires_grad_() for tensor in tensors]
 
     def apply(x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-        return WideSandwich(kernel, size, size, SandwichHalves(2)).apply(x, bias)
+        return WideSandwich.of_kernel(kernel, size, size, SandwichHalves(2)).apply(x, bias)
 
     assert torch.autograd.gradcheck(apply, tensors)
     assert torch.autograd.gradgradcheck(apply, tensors)
@@ -130,13 +130,14 @@ def test_autocast_does_the_same_as_with_both_matrices(monkeypatch: pytest.Monkey
 
 
 def test_which_layers_are_wide() -> None:
-    """More than 4 MB of matrices in float32 or better, in training, unless a transformation is to be exact."""
+    """One group, more than 4 MB of matrices in float32 or better, in training, unless it is to be exact."""
     with torch.device("meta"):
         wide, narrow = SandwichConv2d(256, 256, 3).train(), SandwichConv2d(32, 32, 3).train()
         half = SandwichConv2d(256, 256, 3, dtype=torch.bfloat16).train()
         assert isinstance(wide.transform((8, 8)), WideSandwich)
         for layer in (narrow, half, SandwichConv2d(256, 256, 3).eval()):
             assert isinstance(layer.transform((8, 8)), SandwichFrequencies)
+        assert not SandwichConv2d(512, 512, 3, groups=2).train().transforms_alone((8, 8))
         with onelip.exact_transforms():
             assert isinstance(wide.transform((8, 8)), SandwichFrequencies)
         with observed():

@@ -193,7 +193,8 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
             return SandwichPixels(*halves(tensors["weight"][..., 0, 0], self.core_out, tensors.get("psi")))
         torus = torus_size(size, self.core_kernel, self.padding_mode)
         if self.transforms_alone(size):
-            operator = WideSandwich if suits_cpu(tensors["weight"].device) else RecomputedSandwich
+            on_cpu = suits_cpu(tensors["weight"].device)
+            operator = WideSandwich.of_kernel if on_cpu else RecomputedSandwich
             return operator(tensors["weight"], torus, size, SandwichHalves(self.core_out))
         if trains_by_fft(self.training, tensors["weight"].device):
             outer, inner = halves(half_spectrum(tensors["weight"], torus), self.core_out, tensors.get("psi"))
@@ -209,12 +210,13 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         return SandwichFrequencies(outer, inner, parts.dft_rows, parts.dft_columns, size)
 
     def transforms_alone(self, size: Size | None) -> bool:
-        """Wide layers in training, which make their matrices as they apply them, in the type of their parameters."""
+        """Wide layers in training, which keep one or none of their matrices, in the type of their parameters."""
         if size is None or "psi" in self.tensors_to_transform():
             return False
         if not suits_cpu(self.weight.device):
             return recomputes(self, size)
-        return may_approximate(self.training) and self.weight.element_size() >= 4 and is_wide(self, size)
+        keeps_type = may_approximate(self.training) and self.weight.element_size() >= 4
+        return keeps_type and self.groups == 1 and is_wide(self, size)  # groups are transformed as a batch of layers
 
 
 class SandwichLinear(_Sandwich, LipschitzLinear):

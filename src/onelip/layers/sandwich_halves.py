@@ -77,12 +77,24 @@ class SandwichHalves(MatrixFunction):
 
 @dataclass(frozen=True)
 class WideSandwich(Transformed):
-    """x -> V relu(U x + b) in training on CPUs, given by the kernel that `halves` makes V and U of."""
+    """x -> V relu(U x + b) in training on CPUs, with V = `outer` and U = `inner`, outside autograd, and their kernel.
+
+    Gradients go to the kernel from `apply`.
+    """
 
     kernel: Tensor
+    outer: Tensor
+    inner: Tensor
     torus: Size
     image: Size
     halves: SandwichHalves
+
+    @classmethod
+    def of_kernel(cls, kernel: Tensor, torus: Size, image: Size, halves: SandwichHalves) -> WideSandwich:
+        """With the matrices that `halves` makes of those of the kernel."""
+        with torch.no_grad():
+            outer, inner = _both(torus_blocks(kernel, torus), torus, halves)
+        return cls(kernel, outer, inner, torus, image, halves)
 
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """Two convolutions in the frequency domain, the activation on the torus between them."""
@@ -92,6 +104,8 @@ class WideSandwich(Transformed):
             to_frequency(embedded(x, self.torus), dft),
             self.kernel,
             at_frequency_zero(bias, self.torus),
+            self.outer,
+            self.inner,
             self.halves,
             self.torus,
             dft,
@@ -106,10 +120,16 @@ class WideSandwich(Transformed):
 class _WideSandwich(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, halves: SandwichHalves, torus: Size, dft: RealDFT
+        ctx: Any,
+        x: Tensor,
+        kernel: Tensor,
+        bias: Tensor | None,
+        outer: Tensor,
+        inner: Tensor,
+        halves: SandwichHalves,
+        torus: Size,
+        dft: RealDFT,
     ) -> Tensor:
-        with no_autocast(x.device.type):
-            outer, inner = _both(torus_blocks(kernel, torus), torus, halves)
         ctx.save_for_backward(x, kernel, bias, outer, *dft)
         ctx.halves, ctx.torus, ctx.autocast = halves, torus, autocast_state(x.device.type)
         return plain_sandwich(x, inner, outer, bias, torus, dft)
@@ -123,7 +143,7 @@ class _WideSandwich(torch.autograd.Function):
                 outer, inner = plain_values(halves, kernel, torus)
             with ctx.autocast():
                 y = plain_sandwich(x, inner, outer, bias, torus, dft)
-                return *differentiable(y, (x, kernel, bias), wanted[:3], gradients[0]), None, None, None
+                return *differentiable(y, (x, kernel, bias), wanted[:3], gradients[0]), *[None] * 5
         with no_autocast(device), torch.enable_grad():
             leaf = kernel.detach().requires_grad_()
             of_leaf = torus_blocks(leaf, torus)
@@ -139,7 +159,7 @@ class _WideSandwich(torch.autograd.Function):
             with no_autocast(device):
                 to_blocks = _to_blocks(blocks, torus, halves, (outer, to_outer.to(outer), to_inner.to(outer)))
                 (to_kernel,) = torch.autograd.grad(of_leaf, leaf, to_blocks)
-        return to_x, to_kernel, to_bias, None, None, None
+        return to_x, to_kernel, to_bias, *[None] * 5
 
 
 def _both(blocks: Blocks, torus: Size, halves: SandwichHalves) -> Matrices:
