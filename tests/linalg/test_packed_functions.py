@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from onelip.layers.sandwich import SandwichHalves
+from onelip.layers.sandwich_halves import SandwichHalves
 from onelip.linalg import packed_functions
 from onelip.linalg.orthogonal import CayleyTransforms
 from onelip.linalg.packed_functions import MatrixFunction, packed_values
@@ -45,7 +45,7 @@ def test_values_and_gradients_are_those_of_autograd(
 ) -> None:
     monkeypatch.setattr(packed_functions, "_BYTES_AT_ONCE", at_once)
     kernel = _kernel(shape).requires_grad_()
-    expected = packed_functions._plain_values(function, kernel, torus)
+    expected = packed_functions.plain_values(function, kernel, torus)
     cotangents = [torch.linspace(-1, 1, value.numel(), dtype=value.dtype).reshape(value.shape) for value in expected]
     (gradient,) = torch.autograd.grad(expected, kernel, cotangents)
     actual = packed_values(function, kernel, torus)

@@ -36,8 +36,11 @@ def torus_size(size: Size, kernel_size: Size, padding_mode: str) -> Size:
 
 def recomputes(layer: LipschitzConv2d, size: Size | None) -> bool:
     """Whether a layer that acts on frequencies of this core size has no matrices in training."""
-    if size is None or not trains_by_fft(layer.training, layer.weight.device):
-        return False
+    return size is not None and trains_by_fft(layer.training, layer.weight.device) and is_wide(layer, size)
+
+
+def is_wide(layer: LipschitzConv2d, size: Size) -> bool:
+    """Whether the matrices of a layer that acts on frequencies of this core size are too many to be kept."""
     torus = torus_size(size, layer.core_kernel, layer.padding_mode)
     return keeps_no_matrices((layer.core_out, layer.core_in), layer.weight.element_size(), torus)
 

@@ -98,11 +98,12 @@ class _ResidualBranch(torch.autograd.Function):
 def sandwich_pass(x: Tensor, inner: Tensor, outer: Tensor, bias: Tensor | None, torus: Size, dft: RealDFT) -> Tensor:
     """V relu(U x + b) for frequencies x of images on the torus; the bias is that of the frequency 0."""
     if is_traced() or not torch.is_grad_enabled():
-        return _plain_sandwich(x, inner, outer, bias, torus, dft)
+        return plain_sandwich(x, inner, outer, bias, torus, dft)
     return _SandwichPass.apply(x, inner, outer, bias, torus, dft)  # pyright: ignore[reportReturnType]
 
 
-def _plain_sandwich(x: Tensor, inner: Tensor, outer: Tensor, bias: Tensor | None, torus: Size, dft: RealDFT) -> Tensor:
+def plain_sandwich(x: Tensor, inner: Tensor, outer: Tensor, bias: Tensor | None, torus: Size, dft: RealDFT) -> Tensor:
+    """The same by operations that torch differentiates."""
     frequencies = to_frequency(_hidden(x, inner, bias, torus, dft), dft)
     return from_frequency(multiply_frequencies(frequencies, outer), torus, dft)
 
@@ -114,7 +115,7 @@ class _SandwichPass(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, inner, outer, bias, *dft)
         ctx.torus, ctx.autocast = torus, autocast_state(x.device.type)
-        return _plain_sandwich(x, inner, outer, bias, torus, dft)
+        return plain_sandwich(x, inner, outer, bias, torus, dft)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -122,20 +123,32 @@ class _SandwichPass(torch.autograd.Function):
         dft, wanted = RealDFT(*matrices), ctx.needs_input_grad
         with ctx.autocast():
             if torch.is_grad_enabled():  # a second derivative goes through torch's operations
-                y = _plain_sandwich(x, inner, outer, bias, torus, dft)
+                y = plain_sandwich(x, inner, outer, bias, torus, dft)
                 return *differentiable(y, (x, inner, outer, bias), wanted[:4], gradients[0]), None, None
-            g = to_frequency(gradients[0], dft)
-            hidden = _hidden(x, inner, bias, torus, dft)
-            to_outer = matrix_gradient(to_frequency(hidden, dft), g) if wanted[2] else None
-            to_hidden = from_frequency(multiply_frequencies(g, outer, adjoint=True), torus, dft)
-            del g
-            to_product = to_frequency(torch.ops.aten.threshold_backward(to_hidden, hidden, 0), dft)
-            del to_hidden, hidden
-            return (
-                multiply_frequencies(to_product, inner, adjoint=True) if wanted[0] else None,
-                matrix_gradient(x, to_product) if wanted[1] else None,
-                to_outer,
-                sum_at_zero(to_product) if wanted[3] else None,
-                None,
-                None,
-            )
+            return *sandwich_gradients(x, inner, outer, bias, torus, dft, gradients[0], wanted[:4]), None, None
+
+
+def sandwich_gradients(
+    x: Tensor,
+    inner: Tensor,
+    outer: Tensor,
+    bias: Tensor | None,
+    torus: Size,
+    dft: RealDFT,
+    gradient: Tensor,
+    wanted: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """Those of x, U, V and b that are wanted, given that of the image y."""
+    g = to_frequency(gradient, dft)
+    hidden = _hidden(x, inner, bias, torus, dft)
+    to_outer = matrix_gradient(to_frequency(hidden, dft), g) if wanted[2] else None
+    to_hidden = from_frequency(multiply_frequencies(g, outer, adjoint=True), torus, dft)
+    del g
+    to_product = to_frequency(torch.ops.aten.threshold_backward(to_hidden, hidden, 0), dft)
+    del to_hidden, hidden
+    return (
+        multiply_frequencies(to_product, inner, adjoint=True) if wanted[0] else None,
+        matrix_gradient(x, to_product) if wanted[1] else None,
+        to_outer,
+        sum_at_zero(to_product) if wanted[3] else None,
+    )

@@ -29,12 +29,13 @@ from torch.utils.checkpoint import checkpoint
 from onelip.errors import InvalidInputError
 from onelip.layers.convolution import same_convolution
 from onelip.layers.fft_products import fourier_product, half_spectrum, parts_of, trains_by_fft
-from onelip.layers.frequency_conv import recomputes, torus_size
+from onelip.layers.frequency_conv import is_wide, recomputes, torus_size
 from onelip.layers.hidden_passes import sandwich_pass
 from onelip.layers.info import Complexity, MethodInfo, PublishedSetting
 from onelip.layers.initialisation import centre_tap, initialise
 from onelip.layers.published_sandwich import PublishedSandwich
 from onelip.layers.recomputed_products import RecomputedSandwich
+from onelip.layers.sandwich_halves import SandwichHalves, WideSandwich, halves
 from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear, ParametrisedLayer
 from onelip.layers.transformed import Transformed, at_frequency_zero, check_size, embedded, frequencies
 from onelip.linalg.device_forms import suits_cpu
@@ -50,47 +51,14 @@ from onelip.linalg.fourier import (
 from onelip.linalg.layer_bound import LayerBound, compose
 from onelip.linalg.linear_bounds import blocks_norm_bound, dft_norm_bound, matrix_bound, spectral_bound
 from onelip.linalg.measured_rounding import Product, behind, measured, moving
-from onelip.linalg.orthogonal import cayley, gradient_of_blocks
-from onelip.linalg.packed_functions import Matrices, MatrixFunction, packed_values
+from onelip.linalg.packed_functions import packed_values
 from onelip.linalg.proven import SAFETY, norm_bound
 from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.training_precision import may_approximate
 
 LINEAR_START_BIAS = 0.01
 """Initial bias of every layer. What one layer makes positive stays so in the next ones, and channels of zeros, where
 relu has no slope, are lifted off zero; a larger bias adds up over the layers and drowns the signal."""
-
-
-def halves(weight: Tensor, outputs: int, psi: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """sqrt(2) A^H (out x out) and sqrt(2) B (out x in) from an unconstrained (..., out + in, out) matrix.
-
-    With a psi (..., out), which the published layers have: sqrt(2) A^H Psi and sqrt(2) Psi^(-1) B.
-    """
-    isometry = math.sqrt(2) * cayley(weight)
-    outer, inner = isometry[..., :outputs, :], isometry[..., outputs:, :].mH
-    if psi is None:
-        return outer, inner
-    psi = psi.reshape(*psi.shape[:-1], *[1] * (weight.dim() - psi.dim()), outputs)
-    return outer * psi.exp(), inner * (-psi).exp().mT
-
-
-class SandwichHalves(MatrixFunction):
-    """`halves` without psi, both read from what the layers keep."""
-
-    def __init__(self, outputs: int) -> None:
-        self.outputs = outputs
-
-    def plain(self, matrix: Tensor) -> Matrices:
-        """Both halves."""
-        return halves(matrix, self.outputs)
-
-    def values(self, matrix: Tensor) -> tuple[Matrices, Matrices]:
-        """Both halves."""
-        return self.plain(matrix), ()
-
-    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
-        """That of the isometry whose blocks times sqrt(2) the halves are."""
-        found = gradient_of_blocks(matrix, values[0] / math.sqrt(2), gradients[0], gradients[1].mH)
-        return found.mul_(math.sqrt(2))
 
 
 class _Sandwich(ParametrisedLayer):
@@ -225,7 +193,9 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
             return SandwichPixels(*halves(tensors["weight"][..., 0, 0], self.core_out, tensors.get("psi")))
         torus = torus_size(size, self.core_kernel, self.padding_mode)
         if self.transforms_alone(size):
-            return RecomputedSandwich(tensors["weight"], torus, size, SandwichHalves(self.core_out))
+            on_cpu = suits_cpu(tensors["weight"].device)
+            operator = WideSandwich.of_kernel if on_cpu else RecomputedSandwich
+            return operator(tensors["weight"], torus, size, SandwichHalves(self.core_out))
         if trains_by_fft(self.training, tensors["weight"].device):
             outer, inner = halves(half_spectrum(tensors["weight"], torus), self.core_out, tensors.get("psi"))
             return SandwichFFT(parts_of(outer), parts_of(inner), torus, size)
@@ -240,8 +210,13 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         return SandwichFrequencies(outer, inner, parts.dft_rows, parts.dft_columns, size)
 
     def transforms_alone(self, size: Size | None) -> bool:
-        """Wide layers in training on accelerators, which make their matrices as they apply them."""
-        return recomputes(self, size) and "psi" not in self.tensors_to_transform()
+        """Wide layers in training, which keep one or none of their matrices, in the type of their parameters."""
+        if size is None or "psi" in self.tensors_to_transform():
+            return False
+        if not suits_cpu(self.weight.device):
+            return recomputes(self, size)
+        keeps_type = may_approximate(self.training) and self.weight.element_size() >= 4
+        return keeps_type and self.groups == 1 and is_wide(self, size)  # groups are transformed as a batch of layers
 
 
 class SandwichLinear(_Sandwich, LipschitzLinear):

@@ -151,6 +151,13 @@ def gradient_of_blocks(matrix: Tensor, upper: Tensor, above: Tensor, below: Tens
     return torch.cat([to_upper(to_a), to_lower], dim=-2)
 
 
+def lower_block(matrix: Tensor, upper: Tensor) -> Tensor:
+    """The block Q_2 = -V (Q_1 + I) of the `cayley` of [U; V], given the block Q_1: one product, outside autograd."""
+    lower, root = _in_limits(one_batch(matrix[..., matrix.shape[-1] :, :]), math.sqrt(_cayley_limit(matrix)))
+    double = one_batch(upper) + identity(matrix.shape[-1], matrix)
+    return torch.baddbmm(lower, lower, double, beta=0, alpha=-root).view(*matrix.shape[:-2], *lower.shape[-2:])
+
+
 class CayleyTransforms(MatrixFunction):
     """Cayley transforms of matrices with at least as many rows as columns."""
 

@@ -60,13 +60,14 @@ class RecomputedFunction(MatrixFunction):
 def packed_values(function: MatrixFunction, kernel: Tensor, torus: Size) -> Matrices:
     """The packed values of the function at all frequencies of a torus for a kernel (..., o, i, kh, kw)."""
     if is_traced():
-        return _plain_values(function, kernel, torus)
+        return plain_values(function, kernel, torus)
     lead = kernel.shape[:-4]
     values: Any = _PackedValues.apply(kernel.reshape(-1, *kernel.shape[-4:]), function, torus)
     return tuple(value.reshape(*lead, *value.shape[1:]) for value in values)
 
 
-def _plain_values(function: MatrixFunction, kernel: Tensor, torus: Size) -> Matrices:
+def plain_values(function: MatrixFunction, kernel: Tensor, torus: Size) -> Matrices:
+    """The same by operations that torch differentiates."""
     values = [function.plain(block) for block in torus_blocks(kernel, torus)]
     return tuple(pack(blocks) for blocks in zip(*values, strict=True))
 
@@ -101,7 +102,7 @@ class _PackedValues(torch.autograd.Function):
         kernel, *saved = ctx.saved_tensors
         results, kept = saved[: ctx.count], saved[ctx.count :]
         if torch.is_grad_enabled():  # a second derivative goes through torch's operations
-            values = _plain_values(ctx.function, kernel, ctx.torus)
+            values = plain_values(ctx.function, kernel, ctx.torus)
             return *torch.autograd.grad(values, kernel, gradients, create_graph=True), None, None
         parts, total = _parts(kernel, ctx.torus), torch.empty_like(kernel)
         for number, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Training memory in the forms of accelerators, counted on tensors without numbers: near that of the plain network.
+"""Training memory on CPUs and accelerators, counted on tensors without numbers: near that of the plain network.
 
 A layer's images, parameters, gradients and momentum are what a plain network needs too. What a method adds, the
 transformed parameters and all that lies between them and its own, is bounded here.
@@ -15,17 +15,17 @@ import torch
 from onelip.bench.measurement.live_tensors import LiveTensors
 from onelip.bench.measurement.networks import training_step
 from onelip.layers import MethodInfo, list_methods
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.device_forms import Forms, device_forms
 from onelip.models import ConvNet
 
 LARGEST_RATIO = 1.5
 
 
 @functools.cache
-def _peak(method: str) -> int:
+def _peak(method: str, forms: Forms) -> int:
     """Bytes of two steps of ConvNet M, 256 images."""
     gc.collect()
-    with torch.device("meta"), device_forms("accelerator"):
+    with torch.device("meta"), device_forms(forms):
         net, x = ConvNet(method, "M", 10).train(), torch.empty(256, 3, 32, 32)
         labels = torch.empty(256, dtype=torch.long)
         with LiveTensors() as live:
@@ -37,5 +37,6 @@ def _peak(method: str) -> int:
 
 
 @pytest.mark.parametrize("method", [pytest.param(method, id=method.key) for method in list_methods()])
-def test_training_memory_is_near_that_of_the_plain_network(method: MethodInfo) -> None:
-    assert _peak(method.key) <= LARGEST_RATIO * _peak("standard")
+@pytest.mark.parametrize("forms", ["cpu", "accelerator"])
+def test_training_memory_is_near_that_of_the_plain_network(method: MethodInfo, forms: Forms) -> None:
+    assert _peak(method.key, forms) <= LARGEST_RATIO * _peak("standard", forms)
