@@ -69,6 +69,7 @@ class MatrixLinear(LipschitzLinear):
             transformed = self.transform()
         finally:
             self.rows_in_use = None
+        self.keep_states([self], [transformed])
         assert isinstance(transformed, Matrix)
         return FirstRows(transformed.matrix[:count])
 
