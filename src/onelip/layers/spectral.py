@@ -96,8 +96,8 @@ METHOD = MethodInfo(
         input_operations="CONV, or by frequency",
         input_macs="b*s**2*c**2*k**2",
         input_memory="b*s**2*c",
-        parameter_operations="Lanczos steps on 144 frequencies",
-        parameter_macs="864*k**2*(c**2 + 2*c)",
-        parameter_memory="2*c**2*k**2",
+        parameter_operations="power method on 144 frequencies",
+        parameter_macs="1440*k**2*(c**2 + 2*c)",
+        parameter_memory="2*c**2*k**2 + 864*c",
     ),
 )
