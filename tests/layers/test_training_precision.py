@@ -46,13 +46,14 @@ def _layers(method: MethodInfo) -> list[tuple[LipschitzLayer, Tensor]]:
 @pytest.mark.parametrize("method", METHODS)
 @torch.no_grad()
 def test_training_is_as_close_to_evaluation_as_declared(method: MethodInfo) -> None:
-    """CPL estimates a norm, which is declared elsewhere; SOC's series is not what its layers take here."""
+    """Estimates of a norm follow the weights, which are new here; SOC's series is not what its layers take here."""
     for layer, x in _layers(method):
         trained, evaluated = layer.train()(x), layer.eval()(x)
-        if method.key != "cpl":
-            assert (trained - evaluated).norm() <= method.training_error * x.norm()
         if method.training_approximation:
             assert not torch.equal(trained, evaluated)
+        for _ in range(5 if "power_vectors" in layer.state_dict() else 0):
+            trained = layer.train()(x)
+        assert (trained - evaluated).norm() <= method.training_error * x.norm()
 
 
 @pytest.mark.parametrize("key", ["aol", "sll", "bjorck", "oni"])
@@ -75,8 +76,7 @@ def test_exact_transforms_are_those_of_evaluation(method: MethodInfo) -> None:
     for layer, x in _layers(method):
         with onelip.exact_transforms():
             trained = layer.train()(x)
-        if method.key != "cpl":
-            assert torch.equal(trained, layer.eval()(x))
+        assert torch.equal(trained, layer.eval()(x))
 
 
 def test_exact_transforms_have_gradients() -> None:

@@ -140,6 +140,7 @@ def start_from(layer: LipschitzConv2d | LipschitzLinear, plain: nn.Conv2d | nn.L
     raw.copy_(weight * (raw.norm() / weight.norm().clamp_min(torch.finfo(weight.dtype).tiny)))
     if layer.bias is not None and plain.bias is not None:
         layer.bias.copy_(plain.bias)
+    layer.restart_states()
     return "starts from the trained weights, projected"
 
 

@@ -146,6 +146,9 @@ class LipschitzLayer(BoundedModule):
     def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Transformed]) -> None:
         """Keep what the transformations of layers like this one leave behind for the next step of training."""
 
+    def restart_states(self) -> None:
+        """Bring what `keep_states` keeps in line with weights that were written from outside."""
+
     def hand_over(
         self, size: Size | None, transformation: Callable[[], Transformed | None], rows: int | None = None
     ) -> None:

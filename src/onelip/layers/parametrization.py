@@ -83,7 +83,7 @@ def _for_kernel(info: MethodInfo, module: Any, weight: Tensor) -> ConstrainedWei
 def _checked(layer: ParametrisedLayer, info: MethodInfo, kind: str) -> ParametrisedLayer:
     """A layer whose transformation is a function of one weight of torch's shape, and of nothing else."""
     projects = layer.keeps_directions and not isinstance(layer, OnManifold)  # whose optimiser does half of the work
-    if not projects or layer.size_dependent or list(layer.tensors_to_transform()) != ["weight"]:
+    if not projects or layer.size_dependent or [name for name, _ in layer.named_parameters()] != ["weight"]:
         allowed = "aol, bcop, bjorck, cholesky, lot, oni or spectral" if kind == "matrix" else "aol, bjorck or oni"
         raise InvalidInputError(f"{info.key} does not transform a {kind} alone, use {allowed}, or its own layer")
     return layer

@@ -143,10 +143,6 @@ class ParametrisedLayer(LipschitzLayer):
         """Register `bias` with `size` entries, or as None."""
         self.register_parameter("bias", nn.Parameter(torch.zeros(size, **factory)) if bias else None)
 
-    def tensors_of_core(self) -> dict[str, Tensor]:
-        """Parameters and buffers as `transform_tensors` of a method sees them."""
-        return self.tensors_to_transform()
-
     def _detached(self, input_size: Size | None) -> Transformed:
         """Detached copies of the transformed parameters, for the size given or the only one evaluated so far."""
         only_size = input_size is None and len(self._cache) == 1
@@ -256,9 +252,6 @@ class LipschitzConv2d(ParametrisedLayer):
     holds_for_volumes: ClassVar[bool] = False
     """Whether the constraint is one of a kernel: its norm, or products of taps (`onelip.layers.volumes`)."""
 
-    estimates_in_training: ClassVar[bool] = False
-    """Whether training looks at the frequencies of `coarse_torus` only."""
-
     gram_power: int = 1
     """The power of the autocorrelation that the constraint looks at, which reaches so many times as far."""
 
@@ -341,7 +334,7 @@ class LipschitzConv2d(ParametrisedLayer):
 
     @property
     def coarse_torus(self) -> Size:
-        """A torus of few frequencies, at which `estimates_in_training` looks; those of 1, 2, 4 and 8 are among them."""
+        """A torus of few frequencies, at which estimates of norms look; those of 1, 2, 4 and 8 are among them."""
         return COARSE if self.core_kernel[0] > 1 else 1, COARSE if self.core_kernel[1] > 1 else 1
 
     @property

@@ -72,6 +72,7 @@ class MatrixLinear(LipschitzLinear):
             transformed = self.transformed() if self.is_frozen else self.transform()
         finally:
             self.rows_in_use = None
+        self.keep_states([self], [transformed])
         assert isinstance(transformed, Matrix)
         return FirstRows(transformed.matrix[:count])
 

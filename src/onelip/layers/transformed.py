@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import torch
@@ -43,6 +43,9 @@ class Transformed(ABC):
     The names of all tensors, those of inner operators included, differ from each other.
     """
 
+    state: Tensor | None = field(default=None, kw_only=True)
+    """What the transformation leaves behind for the next step of training: `LipschitzLayer.keep_states`."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "apply" in vars(cls) and "bound" not in vars(cls):
@@ -67,10 +70,10 @@ class Transformed(ABC):
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name."""
         found: dict[str, Tensor] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for part in fields(self):
+            value = getattr(self, part.name)
             if isinstance(value, Tensor):
-                found[field.name] = value
+                found[part.name] = value
             elif isinstance(value, Transformed):
                 found.update(value.tensors())
         return found
@@ -78,12 +81,12 @@ class Transformed(ABC):
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         """The same operator with other tensors."""
         changes: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for part in fields(self):
+            value = getattr(self, part.name)
             if isinstance(value, Tensor):
-                changes[field.name] = tensors[field.name]
+                changes[part.name] = tensors[part.name]
             elif isinstance(value, Transformed):
-                changes[field.name] = value.with_tensors(tensors)
+                changes[part.name] = value.with_tensors(tensors)
         return replace(self, **changes)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
@@ -131,7 +134,7 @@ class Matrix(Transformed):
 
     def scaled(self, factor: float) -> Matrix:
         """The matrix times the factor."""
-        return Matrix(self.matrix * factor)
+        return replace(self, matrix=self.matrix * factor)
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,7 @@ class Kernel(Transformed):
 
     def by_frequency(self, size: Size) -> Frequencies:
         """The same circular convolution, for images of this size."""
-        return frequencies(kernel_to_parts(self.kernel, size), size)
+        return replace(frequencies(kernel_to_parts(self.kernel, size), size), state=self.state)
 
 
 @dataclass(frozen=True)

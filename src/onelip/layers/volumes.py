@@ -29,6 +29,7 @@ from onelip.layers.convolution import PaddingMode
 from onelip.layers.fused import FusedConvolution, FusedLayer
 from onelip.layers.geometry import Geometry
 from onelip.layers.initialisation import initialise
+from onelip.layers.power_vectors import PowerVectors
 from onelip.layers.residual import ResidualMap
 from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.transformed import Grouped, Kernel, Transformed
@@ -36,6 +37,7 @@ from onelip.layers.volume_kernel import Sides, VolumeKernel, VolumeSurroundings
 from onelip.linalg.fourier import Size
 from onelip.linalg.layer_bound import LayerBound
 from onelip.linalg.proven_volumes import Volume, block_taps, slices_below, slices_of, taps_of_volume, volume_torus
+from onelip.linalg.training_precision import may_approximate
 
 
 class LipschitzConv3d(LipschitzConv2d):
@@ -134,7 +136,7 @@ class LipschitzConv3d(LipschitzConv2d):
     def coarse_torus(self) -> Size:
         """That of 8 x 8 x 8 frequencies, slices one below the other."""
         side = super().coarse_torus[0] // 2 if max(self._core_taps) > 1 else 1
-        return side * max(side, self._core_taps[1]), side
+        return side * max(side, self._read_height), side
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
@@ -149,12 +151,6 @@ class LipschitzConv3d(LipschitzConv2d):
         initialise(blocks, name)
         with torch.no_grad():
             self.weight.copy_(taps_of_volume(blocks, self._taps, self._block_steps, (1, 1, 1)))
-
-    def tensors_of_core(self) -> dict[str, Tensor]:
-        """The slices one below the other, as training looks at them."""
-        tensors = self.tensors_to_transform()
-        distance = self._distance(None, True)
-        return {**tensors, "weight": slices_below(self._read(tensors["weight"]), distance)}
 
     def core_size(self, input_size: Any) -> Any:
         """The volume that the core sees, where the parameters depend on it."""
@@ -193,24 +189,26 @@ class LipschitzConv3d(LipschitzConv2d):
         if estimated:
             rows, columns = self.coarse_torus
             return rows // columns
-        height = -(-((self._core_taps[1] - 1) * self._spread[1] + 1) // self._block_steps[1])
-        return 2 * self.gram_power * (height - 1) + 1 if torus is None else torus[1]
+        return 2 * self.gram_power * (self._read_height - 1) + 1 if torus is None else torus[1]
+
+    @property
+    def _read_height(self) -> int:
+        """Rows of a slice of the kernel that is constrained."""
+        return -(-((self._core_taps[1] - 1) * self._spread[1] + 1) // self._block_steps[1])
 
     def transform_tensors(self, tensors: Mapping[str, Tensor], size: Any) -> Transformed:
         """The method's transformation of the slices one below the other."""
         read = self._read(tensors["weight"])
         steps, sides = self._block_steps, self._same if self.square else self._sides
         spans = [d * (k - 1) + 1 for d, k in zip(self._spread, self._core_taps, strict=True)]
-        torus = None if size is None else volume_torus(size, spans, steps, sides)
-        estimated = self.training and self.estimates_in_training
+        estimated = isinstance(self, PowerVectors) and may_approximate(self.training)
+        torus = None if size is None or estimated else volume_torus(size, spans, steps, sides)
         distance = self._distance(torus, estimated)
         image = slices_below(read, distance)
-        if torus is not None:
+        if size is not None:
             image = F.pad(image, (0, 1 - image.shape[-1] % 2, 0, 1 - image.shape[-2] % 2))  # odd sides
         if torus is None:
-            seen = None
-        elif estimated:
-            seen = self.coarse_torus
+            seen = self.coarse_torus if estimated else None
         else:  # with the zeros that the method puts around it
             seen = torus[0] * torus[1] - image.shape[-2] + 1, torus[2] - image.shape[-1] + 1
         flat = super().transform_tensors({**tensors, "weight": image}, seen)
@@ -218,7 +216,7 @@ class LipschitzConv3d(LipschitzConv2d):
         assert isinstance(kernel, Kernel)
         slices = slices_of(kernel.kernel, distance, read.shape[-3:])
         taps = taps_of_volume(slices, self._core_taps, steps, self._spread)
-        volume = VolumeKernel(taps, steps, sides, self._spread)
+        volume = VolumeKernel(taps, steps, sides, self._spread, state=kernel.state)
         return replace(flat, weight=volume) if isinstance(flat, ResidualMap) else volume
 
     def apply_to(self, x: Tensor, transformed: Transformed) -> Tensor:

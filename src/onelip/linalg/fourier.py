@@ -330,7 +330,7 @@ def kernel_to_frequency(kernel: Tensor, size: Size) -> Tensor:
     """
     check_real(kernel)
     height, width = size
-    cos, sin = _kernel_phases(size, kernel)
+    cos, sin = kernel_phases(size, kernel)
     lead = kernel.shape[:-4]
     out_channels, in_channels, kernel_height, kernel_width = kernel.shape[-4:]
     taps = kernel.movedim((-2, -1), (-4, -3)).reshape(*lead, kernel_height * kernel_width, -1)
@@ -361,7 +361,7 @@ def torus_blocks(kernel: Tensor, size: Size) -> Blocks:
 def torus_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
     """Phases of the taps: cosines at all independent frequencies, sines at those that are not real."""
     if not has_one_matrix(size):
-        return _kernel_phases(size, kernel)
+        return kernel_phases(size, kernel)
     taps, dtype = (kernel.shape[-2], kernel.shape[-1]), kernel.dtype
     centre = taps[0] // 2, taps[1] // 2
 
@@ -372,7 +372,7 @@ def torus_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
     return keep_constant(("whole", size, taps, dtype), kernel.device, make)
 
 
-def _kernel_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
+def kernel_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
     """Real and imaginary parts of e^(2 pi i f (d - k//2) / n), each (frequencies, taps)."""
     taps, dtype = tuple(kernel.shape[-2:]), kernel.dtype
 

@@ -1,8 +1,9 @@
-"""Spectral norms of matrices and convolutions: estimates from below, proven bounds from above.
+"""Spectral norms of matrices and convolutions: proven bounds from above.
 
-A power iteration gives a *lower* bound, good enough to train with but not to certify. The Gram iteration
-G_0 = A, G_t = G_(t-1)^H G_(t-1) gives ||G_t||_F^(1/2^t) >= sigma_max(A) for every t, with quadratic convergence
-(Delattre et al., "Efficient Bound of Lipschitz Constant for Convolutional Layers by Gram Iteration", ICML 2023).
+A power iteration gives a *lower* bound, good enough to train with but not to certify (`onelip.linalg.norm_estimates`).
+The Gram iteration G_0 = A, G_t = G_(t-1)^H G_(t-1) gives ||G_t||_F^(1/2^t) >= sigma_max(A) for every t, with quadratic
+convergence (Delattre et al., "Efficient Bound of Lipschitz Constant for Convolutional Layers by Gram Iteration", ICML
+2023).
 """
 
 import math
@@ -43,36 +44,6 @@ def frobenius_norm(matrix: Tensor) -> Tensor:
     """Frobenius norm, shape (...), whose squares neither overflow nor underflow."""
     scale = largest_magnitude(matrix)
     return torch.linalg.vector_norm(real_parts(matrix / scale), dim=(-3, -2, -1)) * scale[..., 0, 0]
-
-
-def _unit(vector: Tensor, otherwise: Tensor) -> Tensor:
-    """Return vector / ||vector|| over the last dimension, or `otherwise` where the vector is zero."""
-    norm = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
-    return torch.where(norm > 0, vector / norm.clamp(min=torch.finfo(norm.dtype).tiny), otherwise)
-
-
-def power_iteration(matrix: Tensor, vector: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """Estimate sigma_max(A) from below by ||A v||, v the unit vector after some steps v <- A^H A v / ||A^H A v||.
-
-    Args:
-        matrix: (..., m, n).
-        vector: (..., n), non-zero; pass the vector of the previous call for a warm start.
-        iterations: steps; 0 evaluates the given vector.
-
-    Returns:
-        sigma (...), differentiable in the matrix with v held fixed (which is the gradient u v^H of sigma_max at
-        convergence), and the new unit vector.
-    """
-    scale = largest_magnitude(matrix)
-    scaled = matrix / scale
-    with torch.no_grad():
-        vector = _unit(vector, vector)
-        for _ in range(iterations):
-            image = (scaled @ vector.unsqueeze(-1)).squeeze(-1)
-            image = (scaled.mH @ _unit(image, image).unsqueeze(-1)).squeeze(-1)
-            vector = _unit(image, vector)
-    sigma = torch.linalg.vector_norm((scaled @ vector.unsqueeze(-1)).squeeze(-1), dim=-1)
-    return sigma * scale[..., 0, 0], vector
 
 
 def gram_norm_bound(matrix: Tensor, iterations: int = 6) -> Tensor:

@@ -24,8 +24,8 @@ def may_approximate(training: bool) -> bool:
 def exact_transforms() -> Iterator[None]:
     """Layers in training transform their parameters as exactly as in evaluation, at up to twice the cost.
 
-    For passes inside the block that are not compiled. What training estimates on purpose (CPL's norm, a shorter
-    series of SOC) stays as it is: `MethodInfo.train_eval_difference`.
+    For passes inside the block that are not compiled. CPL and spectral normalisation divide by the proven norm of
+    evaluation then, at many times the cost. A shorter series of SOC stays as it is: `MethodInfo.train_eval_difference`.
     """
     token = _EXACT.set(True)
     try:

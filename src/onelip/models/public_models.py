@@ -71,8 +71,7 @@ def convert_public_state(state: State, config: ConvNetConfig) -> ConvNet:
             target.copy_(moved.reshape(target.shape))
     for module in model.modules():
         if isinstance(module, CPLConv2d | CPLLinear):
-            tensors = module.tensors_to_transform()
-            module.power_vectors.copy_(module.iterate(tensors, module.grid, _POWER_ITERATIONS)[1])
+            module.restart_states(_POWER_ITERATIONS)
     return model
 
 

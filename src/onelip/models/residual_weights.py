@@ -48,11 +48,11 @@ class _ResidualWeight(ParametrisedLayer):
                 identity[..., None, None], [side // 2 for side in reversed(taps) for _ in "ab"]
             )
         gamma = tensors["gamma"].reshape(*tensors["gamma"].shape, *(1 for _ in self.weight_shape[1:]))
-        return super().transform_tensors({"weight": identity + gamma * part * self.scale}, size)
+        return super().transform_tensors({**tensors, "weight": identity + gamma * part * self.scale}, size)
 
 
 class ResidualSpectralConv2d(_ResidualWeight, SpectralConv2d):
-    """LiResNet's convolution, divided by a proven norm."""
+    """LiResNet's convolution, divided by its norm."""
 
 
 class ResidualBROConv2d(_ResidualWeight, BROConv2d):
