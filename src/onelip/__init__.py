@@ -26,6 +26,7 @@ from onelip.layers import create_conv, create_linear, get_method, list_methods
 from onelip.linalg.training_precision import exact_transforms
 from onelip.losses import MultiMargin, OffsetCrossEntropy
 from onelip.models import ConvNet, accelerate, create
+from onelip.tuning import tune
 from onelip.version import __version__
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "optim",
     "pretrained",
     "save_model",
+    "tune",
 ]
 
 

@@ -13,7 +13,7 @@ import onelip
 from onelip.layers import AOLConv2d, LOTConv2d, LOTLinear, MaxMin
 from onelip.layers.base import LipschitzLayer
 from onelip.linalg.tensor_modes import observed
-from onelip.models import batch_parts
+from onelip.linalg.thresholds import Thresholds
 
 
 class OwnForward(nn.Module):
@@ -121,7 +121,7 @@ def test_copies_pickles_and_states_are_those_of_the_model() -> None:
 
 @pytest.mark.parametrize("make", [OwnForward, resnet])
 def test_evaluation_in_parts_is_the_same(make: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_parts, "BYTES_AT_ONCE", 8 * 8 * 8 * 4 * 2)
+    monkeypatch.setattr("onelip.linalg.thresholds._in_use", Thresholds(bytes_at_once=8 * 8 * 8 * 4 * 2))
     model = stirred(make).eval()
     x, parts = images(9), []
     with torch.no_grad():
@@ -158,7 +158,7 @@ def test_a_model_that_mixes_images_is_never_split(monkeypatch: pytest.MonkeyPatc
         def forward(self, x: Tensor) -> Tensor:
             return self.conv(x - x.mean(0))
 
-    monkeypatch.setattr(batch_parts, "BYTES_AT_ONCE", 4 * 8 * 8 * 4)
+    monkeypatch.setattr("onelip.linalg.thresholds._in_use", Thresholds(bytes_at_once=4 * 8 * 8 * 4))
     model = Mixing().eval()
     with torch.no_grad():
         expected = model(images(9))

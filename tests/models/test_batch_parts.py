@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from onelip.layers import MaxMin, list_methods
+from onelip.linalg.thresholds import Thresholds
 from onelip.models import ConvNet
 from onelip.models import batch_parts as stages
 
@@ -19,7 +20,7 @@ BATCH = 7
 @pytest.fixture(autouse=True)
 def parts_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two images at a time in the first stage, four in the second, all seven from the third on."""
-    monkeypatch.setattr(stages, "BYTES_AT_ONCE", 2 * IMAGE_BYTES)
+    monkeypatch.setattr("onelip.linalg.thresholds._in_use", Thresholds(bytes_at_once=2 * IMAGE_BYTES))
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_double_precision_takes_half_as_many_images(seen: list[tuple[int, int]])
 def test_one_image_larger_than_the_cache_is_one_part(
     monkeypatch: pytest.MonkeyPatch, seen: list[tuple[int, int]]
 ) -> None:
-    monkeypatch.setattr(stages, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr("onelip.linalg.thresholds._in_use", Thresholds(bytes_at_once=1))
     with torch.no_grad():
         network()(images())
     assert {count for count, _ in seen} == {1}
