@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -108,8 +108,8 @@ def tune(tell: Callable[[str], None] = lambda words: None) -> Tuning:
     3 % in the median, so that a noisy machine keeps the defaults. With one thread processor time is compared, which
     others on the machine hardly change, else time.
 
-    Processes that start later use the file, this one goes on as it is: no layer changes its form. Certificates
-    are of the form in use. `tell` is told what is being done. `onelip tune` is the same with tables.
+    Processes read the file at their first decision. One that has decided before goes on as it is: no layer changes its
+    form. Certificates are of the form in use. `tell` is told what is being done. `onelip tune` is the same with tables.
     """
     checked_file()
     with torch.random.fork_rng(devices=[]):
@@ -149,7 +149,7 @@ class _Case(NamedTuple):
     """A computation and, for each setting, a module that has never computed with another one."""
 
     timing: Timing
-    actions: dict[Thresholds, Callable[[], object]]
+    actions: Mapping[Thresholds, Callable[[], object]]
 
 
 def _layers(shapes: Sequence[tuple[int, int]]) -> list[_Case]:

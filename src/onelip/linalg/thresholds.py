@@ -7,6 +7,7 @@ all that it computes has one set of thresholds. Tensors without numbers are deci
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -48,31 +49,27 @@ class Thresholds(NamedTuple):
 
 
 DEFAULTS = Thresholds()
-_in_use: Thresholds | None = None
+_forced: list[Thresholds] = []
 
 
 def thresholds() -> Thresholds:
     """The values in use in this process."""
-    global _in_use
-    if _in_use is None:
-        _in_use = read_thresholds()
-    return _in_use
+    return _forced[-1] if _forced else kept_thresholds()
 
 
-# As torch.compiler.assume_constant_result does, which takes a second to import. A compiler calls the function, which may
-# read a file, and finds a constant.
+# What torch.compiler.assume_constant_result does, which imports the compiler for it: that calls the function, which may
+# read a file, and sees a constant.
 thresholds._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
 @contextmanager
 def forced_thresholds(values: Thresholds) -> Iterator[None]:
-    """These values inside the block, to measure and test. Layers that evaluated before keep the form they had."""
-    global _in_use
-    before, _in_use = _in_use, values
+    """These values inside the block, to measure and test. Layers that evaluated before may keep the form they had."""
+    _forced.append(values)
     try:
         yield
     finally:
-        _in_use = before
+        _forced.pop()
 
 
 def thresholds_file() -> Path | None:
@@ -94,6 +91,12 @@ def read_thresholds() -> Thresholds:
     if os.environ.get(VARIABLE) and not os.path.lexists(path):
         raise InvalidInputError(f"{VARIABLE}: there is no {path}; `onelip tune` writes it, or choose another, or off")
     return _read_file(path).get(_machine(), DEFAULTS)
+
+
+@functools.cache
+def kept_thresholds() -> Thresholds:
+    """`read_thresholds` of the first call in this process."""
+    return read_thresholds()
 
 
 def checked_file() -> Path:

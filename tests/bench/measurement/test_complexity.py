@@ -12,8 +12,8 @@ from onelip.bench.measurement.layer_costs import count_layer_costs
 from onelip.errors import InvalidInputError
 from onelip.layers import get_method, list_methods
 from onelip.layers.frequency_conv import CheapestFormConv2d, spectral_operations
-from onelip.linalg.thresholds import DEFAULTS, Thresholds, forced_thresholds
 from onelip.linalg import autocorrelation
+from onelip.linalg.thresholds import DEFAULTS, Thresholds, forced_thresholds
 
 METHODS = [method.key for method in list_methods()]
 STATED = [method.key for method in list_methods() if method.ours is not None]

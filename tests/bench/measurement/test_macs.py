@@ -17,9 +17,9 @@ from onelip.bench.measurement.operator_macs import FLOPS_PER_MAC
 from onelip.bench.runs import NetworkSpec
 from onelip.layers import create_conv
 from onelip.layers.frequency_conv import spectral_operations
-from onelip.linalg.thresholds import DEFAULTS
 from onelip.linalg.fourier import multiply_frequencies
 from onelip.linalg.polar import polar_factor
+from onelip.linalg.thresholds import DEFAULTS
 
 N, M, BATCH = 12, 5, 3
 

@@ -1,8 +1,9 @@
 """One measurement, its record, and how it is taken.
 
 The identity of a measurement holds what its figure depends on: the network, the batch, the code that was measured (a
-hash of its source and of the versions below it), tuned thresholds and, where it ran on a device, the hardware. So a rerun continues
-where it was interrupted, and a change of code or machine starts new records instead of showing old figures.
+hash of its source and of the versions below it), tuned thresholds and, where it ran on a device, the hardware. So a
+rerun continues where it was interrupted, and a change of code or machine starts new records instead of showing old
+figures.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def run_measurement(
 
 
 def _generation(own: RunRecord, runs_dir: Path) -> int:
-    """One more than the highest among the records of the same figure by other code, thresholds or rounds; 0 if there are none."""
+    """One more than the highest among records of the same figure by other code, thresholds or rounds; 0 without any."""
 
     def figure(record: RunRecord) -> dict[str, Any]:
         return {

@@ -63,7 +63,7 @@ def _fixed_facts() -> dict[str, Any]:
 
 
 def device_name(device: str, processes: int = 1) -> str:
-    """The kind of device, which results within a time depend on: the GPU, or the processor, its threads and thresholds."""
+    """The kind of device, which results within a time depend on: the GPU, or the processor, threads and thresholds."""
     where = torch.device(device)
     threads = ", ".join([f"{processor_name()}, {torch.get_num_threads()} threads", *tuned_thresholds()])
     name = torch.cuda.get_device_name(where) if where.type == "cuda" else threads
