@@ -15,12 +15,11 @@ import onelip
 from onelip import tuning
 from onelip.errors import InvalidInputError
 from onelip.layers import StandardConv2d
-from onelip.layers.frequency_conv import threshold_of
 from onelip.layers.transformed import Kernel
 from onelip.linalg.thresholds import DEFAULTS, VARIABLE, Thresholds, kept_thresholds, read_thresholds, thresholds
 
-Times = Callable[[float, str], float]
-"""Seconds of a layer by frequency, by its share of operations and the threshold that decides; 1 as a kernel."""
+Times = Callable[[float, bool], float]
+"""Seconds of a layer by frequency, by its share of operations and whether one matrix suffices; 1 as a kernel."""
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, by_frequency: Times, in_parts: Cal
         if channels == 3:
             return in_parts(thresholds().bytes_at_once)
         share = tuning.Timing("", "", channels, side, {}).share
-        return by_frequency(share, threshold_of((side, side))) if thresholds().whole_share > 1 else 1.0
+        return by_frequency(share, side <= 8) if thresholds().whole_share > 1 else 1.0
 
     monkeypatch.setattr(tuning, "_seconds", seconds)
     for action in ("_train", "_evaluate"):
@@ -49,7 +48,7 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, by_frequency: Times, in_parts: Cal
 
 
 def test_equal_forms_keep_the_defaults(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _pretend(monkeypatch, lambda share, name: 1.0, lambda size: 1.0)
+    _pretend(monkeypatch, lambda share, whole: 1.0, lambda size: 1.0)
     told: list[str] = []
     found = onelip.tune(told.append)
     assert found.thresholds == DEFAULTS
@@ -58,17 +57,17 @@ def test_equal_forms_keep_the_defaults(file: Path, monkeypatch: pytest.MonkeyPat
     assert all(len(rounds) == tuning.ROUNDS for timing in found.timings for rounds in timing.seconds.values())
 
 
-@pytest.mark.parametrize("cuts", [(0.4, 0.3, 0.3), (0.5, 0.4, 0.4), (0.9, 0.45, 0.5), (1.2, 0.55, 0.3)])
+@pytest.mark.parametrize(("whole_cut", "cut"), [(0.4, 0.3), (0.5, 0.4), (0.9, 0.48), (1.2, 0.55)])
 def test_the_forms_change_where_their_times_cross(
-    file: Path, monkeypatch: pytest.MonkeyPatch, cuts: tuple[float, float, float]
+    file: Path, monkeypatch: pytest.MonkeyPatch, whole_cut: float, cut: float
 ) -> None:
     """Every candidate is the best one for some machine: layers lie between any two of them."""
-    expected = Thresholds(*cuts, 2**20)
     _pretend(
         monkeypatch,
-        lambda share, name: 0.8 if share < getattr(expected, name) else 1.25,
+        lambda share, whole: 0.8 if share < (whole_cut if whole else cut) else 1.25,
         lambda size: 1.0 if size == 2**20 else 1.2,
     )
+    expected = Thresholds(whole_cut, cut, 2**20)
     assert onelip.tune().thresholds == expected
     assert read_thresholds() == expected
     assert thresholds() == expected, "the file is read at the first decision of a process"
@@ -87,7 +86,7 @@ def test_a_gain_must_be_clear_of_the_noise(
         calls += size == 2**23
         return (1 / gain + noise * (calls in (9, 10))) if size == 2**23 else 1.0
 
-    _pretend(monkeypatch, lambda share, name: 1.0, in_parts)
+    _pretend(monkeypatch, lambda share, whole: 1.0, in_parts)
     found = onelip.tune()
     assert found.thresholds.bytes_at_once == (2**23 if gain > 1.03 and not noise else 2**22)
     [candidate] = [one for one in found.candidates if one.value == 2**23]

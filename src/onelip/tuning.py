@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from onelip.layers import create_conv
-from onelip.layers.frequency_conv import spectral_operations, threshold_of
+from onelip.layers.frequency_conv import spectral_operations
+from onelip.linalg.fourier import has_one_matrix
 from onelip.linalg.thresholds import DEFAULTS, Thresholds, checked_file, forced_thresholds, keep_thresholds
 from onelip.models import ConvNet
 
@@ -23,15 +24,14 @@ ROUNDS = 7
 LEAST_GAIN = 0.03
 CANDIDATES: dict[str, tuple[float, ...]] = {
     "whole_share": (0.4, 0.5, 0.7, 0.9, 1.2),
-    "frequency_share": (0.3, 0.35, 0.4, 0.45, 0.55),
-    "large_share": (0.3, 0.35, 0.4, 0.5),
+    "frequency_share": (0.3, 0.35, 0.4, 0.48, 0.55),
     "bytes_at_once": (2**20, 2**21, 2**22, 2**23, 2**24),
 }
 _WHOLE = ((64, 8), (16, 4), (32, 8), (24, 6), (24, 8), (12, 6), (16, 8))
-_BY_ROWS = ((128, 16), (96, 16), (64, 16), (48, 12), (48, 16), (32, 16), (160, 32), (96, 32), (64, 32))
+_BY_ROWS = ((128, 16), (96, 16), (64, 16), (96, 32), (48, 16), (64, 32), (32, 16))
 """(channels, side) of layers; some lie between any two candidates."""
 _LAYERS, _NETWORKS = ("standard", "cpl"), ("aol", "eco")
-_AS_KERNEL, _BY_FREQUENCY = Thresholds(0.0, 0.0, 0.0), Thresholds(10.0, 10.0, 10.0)
+_AS_KERNEL, _BY_FREQUENCY = Thresholds(0.0, 0.0), Thresholds(10.0, 10.0)
 _BATCH, _BYTES_OF_INPUT, _SHORTEST = 256, 2**22, 0.005
 
 
@@ -136,7 +136,7 @@ def _candidates(name: str, layers: Sequence[Timing], networks: Sequence[Timing])
             after = DEFAULTS._replace(bytes_at_once=int(value))
             changed = [timing.gains(DEFAULTS, after) for timing in networks if value != default]
         else:
-            own = [one for one in layers if threshold_of((one.side, one.side)) == name]
+            own = [one for one in layers if has_one_matrix((one.side, one.side)) == (name == "whole_share")]
             between = [one for one in own if min(value, default) <= one.share < max(value, default)]
             forms = (_AS_KERNEL, _BY_FREQUENCY) if value > default else (_BY_FREQUENCY, _AS_KERNEL)
             changed = [timing.gains(*forms) for timing in between]

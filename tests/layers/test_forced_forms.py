@@ -13,7 +13,7 @@ from onelip.layers.frequency_conv import CheapestFormConv2d
 from onelip.linalg.thresholds import Thresholds, forced_thresholds
 
 METHODS = [method.key for method in list_methods() if issubclass(get_method(method.key).conv, CheapestFormConv2d)]
-FORMS = {"kernel": Thresholds(0, 0, 0), "frequencies": Thresholds(10, 10, 10)}
+FORMS = {"kernel": Thresholds(0, 0), "frequencies": Thresholds(10, 10)}
 
 
 @pytest.mark.parametrize("size", [(4, 4), (4, 6)], ids=["one matrix", "two matrices"])

@@ -28,7 +28,7 @@ from onelip.linalg.thresholds import (
     thresholds_file,
 )
 
-TUNED = Thresholds(0.01, 0.02, 0.03, 2**20)
+TUNED = Thresholds(whole_share=0.01, frequency_share=0.02, bytes_at_once=2**20)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_without_a_file_the_built_in_values_are_in_use(file: Path) -> None:
     assert thresholds_file() == file
-    assert thresholds() == DEFAULTS == Thresholds(0.7, 0.35, 0.35, 2**22)
+    assert thresholds() == DEFAULTS == Thresholds(0.7, 0.35, 2**22)
     assert DEFAULTS.changed() == {}
     assert not file.parent.exists()
 
@@ -153,7 +153,7 @@ def test_compilers_see_constants(file: Path) -> None:
 
 
 def test_tensors_without_numbers_are_decided_upon_as_others() -> None:
-    for values in (DEFAULTS, TUNED, Thresholds(10, 10, 10)):
+    for values in (DEFAULTS, TUNED, Thresholds(10, 10)):
         with forced_thresholds(values):
             decisions = [
                 StandardConv2d(24, 24, 3, padding_mode="circular", device=device).acts_on_frequencies((8, 8))

@@ -52,7 +52,7 @@ class CheapestFormConv2d(LipschitzConv2d):
         if not suits_cpu(self.weight.device):  # convolution libraries of accelerators are fast at k x k taps
             return False
         channels = self.core_in, self.core_out
-        share = getattr(thresholds(), threshold_of(size))
+        share = thresholds().whole_share if has_one_matrix(size) else thresholds().frequency_share
         as_kernel = math.prod(self.core_kernel) * math.prod(size) * math.prod(channels)
         if self.stride != (1, 1) and not self.geometry.transposed and self.keeps_taps:  # applied as torch does it
             as_kernel = math.prod(self.kernel_size) * math.prod(size) * self.in_channels * self.out_channels
@@ -68,11 +68,6 @@ class CheapestFormConv2d(LipschitzConv2d):
     def choose_form(self, transformed: Transformed, size: Size | None) -> Transformed:
         """Frequency matrices where they are cheaper."""
         return transformed if size is None or not self.acts_on_frequencies(size) else transformed.by_frequency(size)
-
-
-def threshold_of(size: Size) -> str:
-    """Name of the threshold of `onelip.linalg.thresholds` that belongs to images of this size."""
-    return "whole_share" if has_one_matrix(size) else "frequency_share" if max(size) <= 16 else "large_share"
 
 
 def spectral_operations(size: Size, inputs: int, outputs: int) -> int:

@@ -38,10 +38,7 @@ class Thresholds(NamedTuple):
     this share of its operations: from 32 channels on 8 x 8 images on."""
 
     frequency_share: float = 0.35
-    """The same for other tori up to 16 x 16, whose two matrices cost more memory traffic: from 128 channels on."""
-
-    large_share: float = 0.35
-    """The same for tori that are larger still, and out of the processor's cache sooner."""
+    """The same for other tori, whose two matrices cost more memory traffic: from 128 channels on 16 x 16 images on."""
 
     bytes_at_once: int = 2**22
     """A stage of a network is evaluated for as many images at a time as have image tensors of this size."""
@@ -157,7 +154,7 @@ def _read_file(path: Path) -> dict[_Machine, Thresholds]:
 def _entry(entry: Any) -> tuple[_Machine, Thresholds]:
     values = Thresholds(**entry["thresholds"])
     machine = _Machine(**{name: value for name, value in entry.items() if name != "thresholds"})
-    shares = values[:3]
+    shares = values.whole_share, values.frequency_share
     if not all(
         type(share) in (float, int) and math.isfinite(share) and 0 <= share <= _LARGEST_SHARE for share in shares
     ):

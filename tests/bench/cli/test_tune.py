@@ -50,16 +50,16 @@ def fast_at_frequencies(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("fast_at_frequencies")
 def test_measure_show_and_reset(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["tune", "--show"]) == 0
-    assert "beyond that 0.35 0.35" in " ".join(capsys.readouterr().out.split())
+    assert "larger images 0.35 0.35" in " ".join(capsys.readouterr().out.split())
     assert cli.run(["tune"]) == 0
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     assert "…" not in printed
     assert "+25.0%" in printed
     assert str(file) in printed.replace("\n", "")
-    assert read_thresholds() == Thresholds(1.2, 0.55, 0.5, 2**22)
+    assert read_thresholds() == Thresholds(1.2, 0.55, 2**22)
     assert cli.run(["tune", "--show"]) == 0
-    assert "beyond that 0.35 0.5 " in " ".join(capsys.readouterr().out.split())
+    assert "larger images 0.35 0.55" in " ".join(capsys.readouterr().out.split())
     assert cli.run(["tune", "--reset"]) == 0
     assert read_thresholds() == Thresholds()
     assert "thresholds.json.old" in capsys.readouterr().out.replace("\n", "")

@@ -166,7 +166,7 @@ def test_kernels_act_on_frequencies_where_that_is_cheaper(method: str, side: int
     """The counts of both forms of one layer: the layer's own estimate of its operations is exact."""
     shape = LayerShape(b=8, s=side, c=128, k=3)
     ours = count_layer_costs(method, shape)
-    with forced_thresholds(Thresholds(0, 0, 0)):
+    with forced_thresholds(Thresholds(whole_share=0, frequency_share=0)):
         as_kernel = count_layer_costs(method, shape)
     assert ours.by_frequency
     assert not as_kernel.by_frequency

@@ -73,8 +73,7 @@ def _print_tables(shape: LayerShape, rows: list[CountedRow], counted: bool) -> N
     console.print(plain_table(("method", "by", *parts), (), what, title="What is computed", wrapped=parts))
     console.print(
         f"By frequency: where that takes less than {thresholds().whole_share} of the products on images up to "
-        f"{LARGEST_WHOLE} x {LARGEST_WHOLE}, {thresholds().frequency_share} up to 16 x 16, {thresholds().large_share} "
-        "on larger ones. Costs are of CONV.\n"
+        f"{LARGEST_WHOLE} x {LARGEST_WHOLE}, {thresholds().frequency_share} on larger ones. Costs are of CONV.\n"
     )
     for part in ("input", "parameter"):
         names = (f"{part}_macs", f"{part}_memory")

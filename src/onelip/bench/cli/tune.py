@@ -17,8 +17,7 @@ from onelip.tuning import Candidate, Tuning, tune
 
 _WHAT = {
     "whole_share": "act on frequencies below this share of operations, up to 8 x 8",
-    "frequency_share": "the same on larger images, up to 16 x 16",
-    "large_share": "the same on images beyond that",
+    "frequency_share": "the same on larger images",
     "bytes_at_once": "bytes of images that are evaluated at a time",
 }
 _SHORT = {"standard": "plain", "cpl": "CPL", "training": "train", "evaluation": "eval"}
