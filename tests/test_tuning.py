@@ -106,7 +106,7 @@ def test_layers_are_timed_in_the_form_that_is_asked_for(file: Path, monkeypatch:
 
     monkeypatch.setattr(tuning, "_seconds", seconds)
     monkeypatch.setattr(tuning, "ROUNDS", 1)
-    monkeypatch.setattr(tuning, "_BATCH", 2)
+    monkeypatch.setattr(tuning, "_BATCH", 8)
     monkeypatch.setattr(tuning, "_WHOLE", ((4, 8), (2, 4)))
     monkeypatch.setattr(tuning, "_BY_ROWS", ((4, 10),))
     monkeypatch.setattr(tuning, "_NETWORKS", ())
