@@ -65,7 +65,7 @@ def test_the_forms_change_where_their_times_cross(
     _pretend(
         monkeypatch,
         lambda share, whole: 0.8 if share < (whole_cut if whole else cut) else 1.25,
-        lambda size: 1.0 if size == 2**20 else 1.2,
+        lambda size: 1.0 + size / 2**22,
     )
     expected = Thresholds(whole_cut, cut, 2**20)
     assert onelip.tune().thresholds == expected
@@ -134,3 +134,9 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_timed(
     with pytest.raises(onelip.OnelipError) as error:
         onelip.tune()
     assert isinstance(error.value, InvalidInputError) or "cannot write" in str(error.value)
+
+
+def test_a_threshold_stops_at_the_first_step_that_gains_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though going on would gain in total: what lies behind is not why one would go there."""
+    _pretend(monkeypatch, lambda share, whole: 0.8 if share < 0.4 or share > 0.48 else 1.0, lambda size: 1.0)
+    assert onelip.tune().thresholds.frequency_share == 0.4

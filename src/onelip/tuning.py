@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ _BY_ROWS = ((128, 16), (96, 16), (64, 16), (48, 12), (48, 16), (64, 24), (48, 24
 _LAYERS, _NETWORKS = ("standard", "cpl"), ("aol", "eco")
 _AS_KERNEL, _BY_FREQUENCY = Thresholds(0.0, 0.0), Thresholds(10.0, 10.0)
 _BATCH, _SHORTEST = 256, 0.005
-"""Images for networks and small layers, a quarter of it for large ones: the frequency matrices of a layer take time that
+"""Images for networks and small layers, a quarter of it for large ones: a layer's frequency matrices take time that
 does not depend on the images, so that fewer would say little. Least seconds of one timing."""
 
 
@@ -70,9 +71,9 @@ class Timing:
 
 
 class Candidate(NamedTuple):
-    """A value of a threshold, and the mean logarithm of what it gains, in each round, for the computations it changes.
+    """A value of a threshold, and what the step to it gains: from the value before it on the way from the default.
 
-    A default changes none.
+    `gains` are mean logarithms over the computations that the step changes, round by round. A default changes none.
     """
 
     threshold: str
@@ -106,9 +107,9 @@ def tune(tell: Callable[[str], None] = lambda words: None) -> Tuning:
 
     Convolutions on small and large images are timed as kernels and by frequency, in training and in evaluation, and
     networks evaluate in parts of several sizes, about a minute in total. All of it takes turns in seven rounds. A
-    threshold leaves its default only if the computations it changes are, taken together, faster in every round and by
-    3 % in the median, so that a noisy machine keeps the defaults. With one thread processor time is compared, which
-    others on the machine hardly change, else time.
+    threshold leaves its default in steps, as long as the computations that a step changes are, taken together, faster
+    in every round and by 3 % in the median, so that a noisy machine keeps the defaults. With one thread processor time
+    is compared, which others on the machine hardly change, else time.
 
     Processes read the file at their first decision. One that has decided before goes on as it is: no layer changes its
     form. Certificates are of the form in use. `tell` is told what is being done. `onelip tune` is the same with tables.
@@ -125,22 +126,26 @@ def tune(tell: Callable[[str], None] = lambda words: None) -> Tuning:
 
 
 def _best(name: str, candidates: Sequence[Candidate]) -> float:
-    """The clear candidate that gains most over all computations, else the default."""
-    clear = [one for one in candidates if one.threshold == name and one.is_clear]
-    return max(clear, key=lambda one: one.changes * math.log(one.gain)).value if clear else getattr(DEFAULTS, name)
+    """The end of the way up or down from the default on which every step is clear: the way that gains more."""
+    own = [one for one in candidates if one.threshold == name]
+    place = CANDIDATES[name].index(getattr(DEFAULTS, name))
+    ways = [list(takewhile(lambda one: one.is_clear, way)) for way in (own[place + 1 :], own[:place][::-1])]
+    best = max(ways, key=lambda way: sum(one.changes * math.log(one.gain) for one in way))
+    return best[-1].value if best else getattr(DEFAULTS, name)
 
 
 def _candidates(name: str, layers: Sequence[Timing], networks: Sequence[Timing]) -> list[Candidate]:
-    default = getattr(DEFAULTS, name)
+    values, place = CANDIDATES[name], CANDIDATES[name].index(getattr(DEFAULTS, name))
     found: list[Candidate] = []
-    for value in CANDIDATES[name]:
+    for index, value in enumerate(values):
+        before = values[index - (index > place) + (index < place)]
         if name == "bytes_at_once":
-            after = DEFAULTS._replace(bytes_at_once=int(value))
-            changed = [timing.gains(DEFAULTS, after) for timing in networks if value != default]
+            settings = [DEFAULTS._replace(bytes_at_once=int(one)) for one in (before, value)]
+            changed = [timing.gains(*settings) for timing in networks if before != value]
         else:
             own = [one for one in layers if has_one_matrix((one.side, one.side)) == (name == "whole_share")]
-            between = [one for one in own if min(value, default) <= one.share < max(value, default)]
-            forms = (_AS_KERNEL, _BY_FREQUENCY) if value > default else (_BY_FREQUENCY, _AS_KERNEL)
+            between = [one for one in own if min(before, value) <= one.share < max(before, value)]
+            forms = (_AS_KERNEL, _BY_FREQUENCY) if value > before else (_BY_FREQUENCY, _AS_KERNEL)
             changed = [timing.gains(*forms) for timing in between]
         means = [statistics.fmean(gains) for gains in zip(*changed, strict=True)]
         found.append(Candidate(name, value, len(changed), means))

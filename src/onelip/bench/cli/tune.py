@@ -30,8 +30,8 @@ class TuneOptions:
     Circular convolutions act as kernels or frequency by frequency, and networks evaluate a batch in parts: which is
     faster depends on the processor. The built-in thresholds are those of two processors. This command times a few
     layers and networks in both ways, in turns, with the number of threads that torch has (OMP_NUM_THREADS), in about a
-    minute in which nothing else should run. A threshold moves only where the gain is clear of the noise: faster in
-    each of seven rounds, and by 3 % in the median.
+    minute in which nothing else should run. A threshold moves in steps, each of which must gain clearly more than
+    the noise: faster in each of seven rounds, and by 3 % in the median.
 
     The result is kept in thresholds.json in ~/.cache/onelip (or ONELIP_DATA), by processor, version of torch and
     number of threads. The environment variable ONELIP_THRESHOLDS names another file, or says off. Networks compute the
@@ -93,7 +93,7 @@ def _tables(tuning: Tuning) -> Iterator[Table]:
         for one in tuning.candidates
     ]
     heads = ("value", "timings", "gain", "least", "most", "verdict")
-    title = "What another threshold gains: timings that it changes, median and range of the rounds"
+    title = "Steps from the built-in thresholds: timings they change, and gain by rounds"
     yield plain_table(("threshold",), heads, verdicts, title=title)
 
 
