@@ -14,6 +14,9 @@ pytest.register_assert_rewrite("layer_contract")
 # Virtual machines tend to announce AMX and not to have it: a bfloat16 product then kills the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
+# No test depends on what `onelip tune` has left in a developer's cache.
+os.environ["ONELIP_THRESHOLDS"] = "off"
+
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("repeatable")
 

@@ -39,7 +39,8 @@ REFERENCE = {
 }
 NAMES = (
     *("certify", "certified_accuracy", "lipschitz_bound", "lipschitz_table", "explain", "convert", "fuse"),
-    *("export_onnx", "export_torch", "save_model", "load_model", "accelerate", "exact_transforms", "shared_transforms"),
+    *("export_onnx", "export_torch", "save_model", "load_model", "accelerate", "exact_transforms"),
+    *("shared_transforms", "tune"),
     *("create", "create_conv", "create_linear", "get_method", "list_methods", "ConvNet", "OffsetCrossEntropy"),
     *("MultiMargin", "Normalise", "Residual", "UnknownLipschitzConstant", "InvalidInputError", "OnelipError"),
 )

@@ -27,6 +27,7 @@ from onelip.layers.sharing import shared_transforms
 from onelip.linalg.training_precision import exact_transforms
 from onelip.losses import MultiMargin, OffsetCrossEntropy
 from onelip.models import ConvNet, accelerate, create
+from onelip.tuning import tune
 from onelip.version import __version__
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "pretrained",
     "save_model",
     "shared_transforms",
+    "tune",
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ import onelip
 from onelip.layers import AOLConv2d, LOTConv2d, LOTLinear, MaxMin
 from onelip.layers.base import LipschitzLayer
 from onelip.linalg.tensor_modes import observed
-from onelip.models import batch_parts
+from onelip.linalg.thresholds import Thresholds, forced_thresholds
 
 
 class OwnForward(nn.Module):
@@ -119,9 +120,16 @@ def test_copies_pickles_and_states_are_those_of_the_model() -> None:
         assert vars(other)["forward"].model is other
 
 
+@pytest.fixture
+def small_parts() -> Iterator[None]:
+    """Two images of eight channels at a time, four of four."""
+    with forced_thresholds(Thresholds(bytes_at_once=8 * 8 * 8 * 4 * 2)):
+        yield
+
+
+@pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("make", [OwnForward, resnet])
 def test_evaluation_in_parts_is_the_same(make: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_parts, "BYTES_AT_ONCE", 8 * 8 * 8 * 4 * 2)
     model = stirred(make).eval()
     x, parts = images(9), []
     with torch.no_grad():
@@ -149,7 +157,8 @@ def test_evaluation_in_parts_is_the_same(make: object, monkeypatch: pytest.Monke
     assert parts == [9, 9]
 
 
-def test_a_model_that_mixes_images_is_never_split(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("small_parts")
+def test_a_model_that_mixes_images_is_never_split() -> None:
     class Mixing(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -158,7 +167,6 @@ def test_a_model_that_mixes_images_is_never_split(monkeypatch: pytest.MonkeyPatc
         def forward(self, x: Tensor) -> Tensor:
             return self.conv(x - x.mean(0))
 
-    monkeypatch.setattr(batch_parts, "BYTES_AT_ONCE", 4 * 8 * 8 * 4)
     model = Mixing().eval()
     with torch.no_grad():
         expected = model(images(9))

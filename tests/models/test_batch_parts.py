@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from onelip.layers import MaxMin, list_methods
+from onelip.linalg.thresholds import Thresholds, forced_thresholds
 from onelip.models import ConvNet
 from onelip.models import batch_parts as stages
 
@@ -17,9 +20,10 @@ BATCH = 7
 
 
 @pytest.fixture(autouse=True)
-def parts_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def parts_of_two() -> Iterator[None]:
     """Two images at a time in the first stage, four in the second, all seven from the third on."""
-    monkeypatch.setattr(stages, "BYTES_AT_ONCE", 2 * IMAGE_BYTES)
+    with forced_thresholds(Thresholds(bytes_at_once=2 * IMAGE_BYTES)):
+        yield
 
 
 @pytest.fixture
@@ -71,11 +75,8 @@ def test_double_precision_takes_half_as_many_images(seen: list[tuple[int, int]])
     assert {count for count, size in seen if size == SIDE} == {1}
 
 
-def test_one_image_larger_than_the_cache_is_one_part(
-    monkeypatch: pytest.MonkeyPatch, seen: list[tuple[int, int]]
-) -> None:
-    monkeypatch.setattr(stages, "BYTES_AT_ONCE", 1)
-    with torch.no_grad():
+def test_one_image_larger_than_the_cache_is_one_part(seen: list[tuple[int, int]]) -> None:
+    with torch.no_grad(), forced_thresholds(Thresholds(bytes_at_once=1)):
         network()(images())
     assert {count for count, _ in seen} == {1}
 

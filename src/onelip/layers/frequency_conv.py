@@ -20,11 +20,7 @@ from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.transformed import Kernel, Transformed, frequencies
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size, half_width, has_one_matrix, pack, real_frequencies, torus_blocks
-
-WHOLE_SHARE, FREQUENCY_SHARE = 0.7, 0.35
-"""A convolution acts on frequencies if that takes less than this share of the operations: measured on CPUs. The first
-is for tori that one matrix transforms, from 32 channels on 8 x 8 images on; two matrices cost more memory traffic,
-which pays from 128 channels on 16 x 16 images on."""
+from onelip.linalg.thresholds import thresholds
 
 
 def torus_size(size: Size, kernel_size: Size, padding_mode: str) -> Size:
@@ -60,7 +56,7 @@ class CheapestFormConv2d(LipschitzConv2d):
         if not suits_cpu(self.weight.device):  # convolution libraries of accelerators are fast at k x k taps
             return False
         channels = self.core_in, self.core_out
-        share = WHOLE_SHARE if has_one_matrix(size) else FREQUENCY_SHARE
+        share = thresholds().whole_share if has_one_matrix(size) else thresholds().frequency_share
         as_kernel = math.prod((*taps, *size, *channels))
         if self.stride != (1, 1) and not self.geometry.transposed and self.keeps_taps:  # applied as torch does it
             as_kernel = math.prod(self.kernel_size) * math.prod(size) * self.in_channels * self.out_channels

@@ -16,9 +16,7 @@ from torch.nn.modules import module as module_internals
 
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.tensor_modes import is_traced
-
-BYTES_AT_ONCE = 2**22
-"""Size of the largest image tensors of a stage. Measured: half of it is slower for all methods, twice it for most."""
+from onelip.linalg.thresholds import thresholds
 
 Stage = Callable[[Tensor], Tensor]
 
@@ -36,7 +34,7 @@ def may_be_split(network: nn.Module, x: Tensor, bytes_of_image: int) -> bool:
 
 
 def _images_at_once(bytes_of_image: int) -> int:
-    return max(1, BYTES_AT_ONCE // bytes_of_image)
+    return max(1, thresholds().bytes_at_once // bytes_of_image)
 
 
 def has_hooks(*modules: nn.Module) -> bool:
@@ -51,7 +49,7 @@ def _has_hooks_inside(network: nn.Module) -> bool:
 
 
 def apply_in_parts(stage: Stage, x: Tensor, bytes_of_image: int) -> Tensor:
-    """stage(x), for as many images at a time as `BYTES_AT_ONCE` holds."""
+    """stage(x), for as many images at a time as `bytes_at_once` holds."""
     images = _images_at_once(bytes_of_image)
     if len(x) <= images:
         return stage(x)

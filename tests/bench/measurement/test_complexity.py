@@ -10,9 +10,10 @@ import pytest
 from onelip.bench.measurement.complexity import COSTS, LayerShape, costs_in_use, evaluate, pretty, theory_table
 from onelip.bench.measurement.layer_costs import count_layer_costs
 from onelip.errors import InvalidInputError
-from onelip.layers import frequency_conv, get_method, list_methods
-from onelip.layers.frequency_conv import FREQUENCY_SHARE, WHOLE_SHARE, CheapestFormConv2d, spectral_operations
+from onelip.layers import get_method, list_methods
+from onelip.layers.frequency_conv import CheapestFormConv2d, spectral_operations
 from onelip.linalg import autocorrelation
+from onelip.linalg.thresholds import DEFAULTS, Thresholds, forced_thresholds
 
 METHODS = [method.key for method in list_methods()]
 STATED = [method.key for method in list_methods() if method.ours is not None]
@@ -161,20 +162,17 @@ def test_autocorrelations_of_3_x_3_kernels_take_18_products() -> None:
 
 @pytest.mark.parametrize("side", [8, 16])
 @pytest.mark.parametrize("method", KERNEL_METHODS)
-def test_kernels_act_on_frequencies_where_that_is_cheaper(
-    method: str, side: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_act_on_frequencies_where_that_is_cheaper(method: str, side: int) -> None:
     """The counts of both forms of one layer: the layer's own estimate of its operations is exact."""
     shape = LayerShape(b=8, s=side, c=128, k=3)
     ours = count_layer_costs(method, shape)
-    for share in ("WHOLE_SHARE", "FREQUENCY_SHARE"):
-        monkeypatch.setattr(frequency_conv, share, 0.0)
-    as_kernel = count_layer_costs(method, shape)
+    with forced_thresholds(Thresholds(whole_share=0, frequency_share=0)):
+        as_kernel = count_layer_costs(method, shape)
     assert ours.by_frequency
     assert not as_kernel.by_frequency
     convolutions = 1 if get_method(method).linear else 2
     assert ours.input_macs == convolutions * shape.b * spectral_operations((shape.s, shape.s), shape.c, shape.c)
-    assert ours.input_macs < (WHOLE_SHARE if side <= 8 else FREQUENCY_SHARE) * as_kernel.input_macs
+    assert ours.input_macs < (DEFAULTS.whole_share if side <= 8 else DEFAULTS.frequency_share) * as_kernel.input_macs
     numbers = side**2 if side <= 8 else 2 * side * (side // 2 + 1)
     spectrum = numbers * shape.c**2  # each a sum over the taps of the kernel
     assert ours.parameter_macs - as_kernel.parameter_macs == spectrum * shape.k**2

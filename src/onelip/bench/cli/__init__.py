@@ -32,7 +32,7 @@ _GROUPS = {
     "Choose a layer": ("advise", "methods", "published", "leaderboard", "theory"),
     "Train and certify": ("train", "evaluate", "search", "check", "attack", "export", "data", "runs"),
     "Compare methods": ("compare", "plan", "jobs", "job", "measure", "report", "reproduce", "paper"),
-    "Your machine": ("doctor", "completion"),
+    "Your machine": ("doctor", "tune", "completion"),
 }
 """Order of the commands in the help; one that is not named here is listed at the end."""
 

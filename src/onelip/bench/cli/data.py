@@ -15,7 +15,7 @@ from rich.progress import Progress as ProgressBar
 
 from onelip.bench.cli.stages import stages
 from onelip.bench.data import DataError, get_dataset, list_datasets, load
-from onelip.bench.data.cache import cache_file, cache_folder, load_cached, read_note
+from onelip.bench.data.cache import cache_file, load_cached, read_note
 from onelip.bench.data.catalogue import get_entry, is_embedded
 from onelip.bench.data.dataset import Dataset, Progress
 from onelip.bench.data.fetch import SOURCE_FAILED, fetch
@@ -23,6 +23,7 @@ from onelip.bench.data.own import list_own
 from onelip.bench.runs import dump_json
 from onelip.bench.runs.dataset_option import describe, read_path
 from onelip.bench.terminal import Terminal, plain_table, visible
+from onelip.local_machine import cache_folder
 from onelip.protocol import DatasetInfo
 
 

@@ -17,13 +17,14 @@ from torch import Tensor, nn
 import onelip
 from onelip.bench.cli.stages import stages
 from onelip.bench.data import list_datasets, load
-from onelip.bench.data.cache import cache_folder, read_note
+from onelip.bench.data.cache import read_note
 from onelip.bench.data.catalogue import get_dataset, is_embedded
-from onelip.bench.runs.machine import HUGE_PAGES, machine_facts
+from onelip.bench.runs.machine import HUGE_PAGES, machine_facts, tuned_thresholds
 from onelip.bench.terminal import plain_table
 from onelip.certification.certificates import Certificate
 from onelip.certification.precision import ieee_arithmetic
 from onelip.errors import OnelipError, one_line
+from onelip.local_machine import cache_folder
 
 State = Literal["ok", "note", "FAILED"]
 _EXTRAS = {
@@ -102,6 +103,7 @@ def machine_findings() -> Iterator[Finding]:
     threads = f"{torch.get_num_threads()} of torch"
     yield Finding("threads", "note" if wide else "ok", threads + (", more than there are cores" if wide else ""))
     yield from page_finding(_PAGE_MODES, os.environ.get("GLIBC_TUNABLES", ""))
+    yield Finding("thresholds", "ok", ", ".join(tuned_thresholds()) or "built-in; onelip tune measures them")
     with ieee_arithmetic() as switches:
         count = len(switches)
     fast = torch.get_float32_matmul_precision() != "highest"

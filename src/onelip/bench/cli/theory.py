@@ -12,8 +12,8 @@ from onelip.bench.cli.outcome_tables import short_number
 from onelip.bench.measurement.complexity import LayerShape, TheoryRow, pretty
 from onelip.bench.measurement.layer_costs import CountedCosts, CountedRow, counted_rows
 from onelip.bench.terminal import plain_table
-from onelip.layers.frequency_conv import FREQUENCY_SHARE, WHOLE_SHARE
 from onelip.linalg.fourier import LARGEST_WHOLE
+from onelip.linalg.thresholds import thresholds
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def _print_tables(shape: LayerShape, rows: list[CountedRow], counted: bool) -> N
     parts = ("of the input", "of the parameters")
     console.print(plain_table(("method", "by", *parts), (), what, title="What is computed", wrapped=parts))
     console.print(
-        f"By frequency: where that takes less than {WHOLE_SHARE} of the products on images up to "
-        f"{LARGEST_WHOLE} x {LARGEST_WHOLE}, {FREQUENCY_SHARE} on larger ones. Costs are of CONV.\n"
+        f"By frequency: where that takes less than {thresholds().whole_share} of the products on images up to "
+        f"{LARGEST_WHOLE} x {LARGEST_WHOLE}, {thresholds().frequency_share} on larger ones. Costs are of CONV.\n"
     )
     for part in ("input", "parameter"):
         names = (f"{part}_macs", f"{part}_memory")

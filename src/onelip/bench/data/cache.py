@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,13 @@ import torch
 
 from onelip.atomic_files import write_atomically
 from onelip.bench.data.dataset import ARRAYS, DataError, Dataset
+from onelip.local_machine import cache_folder
 from onelip.protocol import DatasetInfo
 
 FORMAT_VERSION = 2
 _READABLE_VERSIONS = (1, 2)
 """Files of version 1 have no facts about the data set and no checksum of the header."""
 _UNREADABLE = (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError)
-
-
-def cache_folder() -> Path:
-    """Where data sets are kept."""
-    chosen = os.environ.get("ONELIP_DATA")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "onelip"
 
 
 def stored_at(name: str) -> Path:

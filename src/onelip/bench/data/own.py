@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from onelip.bench.data.cache import cache_folder, cached_info, load_cached, stored_at
+from onelip.bench.data.cache import cached_info, load_cached, stored_at
 from onelip.bench.data.dataset import DataError, Dataset
 from onelip.errors import OnelipError
+from onelip.local_machine import cache_folder
 from onelip.protocol import DatasetInfo
 
 _NAME = re.compile(r"(folder|npz|arrays):[A-Za-z0-9._-]{1,40}-[0-9a-f]{12}")

@@ -1,8 +1,9 @@
 """One measurement, its record, and how it is taken.
 
 The identity of a measurement holds what its figure depends on: the network, the batch, the code that was measured (a
-hash of its source and of the versions below it) and, where it ran on a device, the hardware. So a rerun continues
-where it was interrupted, and a change of code or machine starts new records instead of showing old figures.
+hash of its source and of the versions below it), tuned thresholds and, where it ran on a device, the hardware. So a
+rerun continues where it was interrupted, and a change of code or machine starts new records instead of showing old
+figures.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from onelip.errors import InvalidInputError, one_line
 from onelip.factories import factory_source, is_factory_name
 from onelip.layers import get_method
 from onelip.linalg.device_forms import Forms, device_forms
+from onelip.linalg.thresholds import thresholds
 from onelip.protocol import REFERENCE
 
 Quantity = Literal["time", "memory", "macs", "certify"]
@@ -87,6 +89,8 @@ class Measurement:
             "hardware": None if self.is_prediction else device_name(self.device),
             "fingerprint": fingerprint(self.quantity, self.network.method, self.network.model),
         }
+        if self.device == PREDICTED and (tuned := thresholds().changed()):  # part of the name of a real CPU
+            config["thresholds"] = tuned
         if self.rounds is not None:
             config["rounds"] = asdict(self.rounds)
         return config | ({"arithmetic": self.arithmetic} if self.quantity == "certify" else {})
@@ -157,10 +161,12 @@ def run_measurement(
 
 
 def _generation(own: RunRecord, runs_dir: Path) -> int:
-    """One more than the highest among the records of the same figure by other code or rounds; 0 if there are none."""
+    """One more than the highest among records of the same figure by other code, thresholds or rounds; 0 without any."""
 
     def figure(record: RunRecord) -> dict[str, Any]:
-        return {name: value for name, value in record.config.items() if name not in ("fingerprint", "rounds")}
+        return {
+            name: value for name, value in record.config.items() if name not in ("fingerprint", "thresholds", "rounds")
+        }
 
     found = [-1]
     for folder in runs_dir.glob(f"{own.name.rpartition('-')[0]}-*"):

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from onelip.linalg.thresholds import thresholds
+from onelip.local_machine import processor_name
 from onelip.machine_memory import memory_bytes
 from onelip.version import __version__
 
@@ -35,10 +37,12 @@ def machine_facts() -> dict[str, Any]:
 
     Asked from the machine once per process: the code that runs is the code of the first call, even if the
     checkout moves on meanwhile. Only what may change is read afresh: the number of torch threads, and the load, which
-    tells whether others computed on the same machine.
+    tells whether others computed on the same machine. Thresholds of `onelip tune` are told where they are not the
+    built-in ones.
     """
     changing = {"torch_threads": torch.get_num_threads(), "load": round(os.getloadavg()[0], 2)}
-    return copy.deepcopy(_fixed_facts()) | changing
+    tuned = thresholds().changed()
+    return copy.deepcopy(_fixed_facts()) | changing | ({"thresholds": tuned} if tuned else {})
 
 
 @functools.lru_cache(maxsize=1)
@@ -46,7 +50,7 @@ def _fixed_facts() -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         "engine": os.environ.get(ENGINE_VARIABLE),
-        "cpu": _cpu_model(),
+        "cpu": processor_name(),
         "cores": os.cpu_count(),
         # in a container or batch job fewer than the machine has
         "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -59,11 +63,16 @@ def _fixed_facts() -> dict[str, Any]:
 
 
 def device_name(device: str, processes: int = 1) -> str:
-    """The kind of device, which results within a time depend on: the GPU, or the processor and its threads."""
+    """The kind of device, which results within a time depend on: the GPU, or the processor, threads and thresholds."""
     where = torch.device(device)
-    threads = f"{_cpu_model()}, {torch.get_num_threads()} threads"
+    threads = ", ".join([f"{processor_name()}, {torch.get_num_threads()} threads", *tuned_thresholds()])
     name = torch.cuda.get_device_name(where) if where.type == "cuda" else threads
     return name if processes == 1 else f"{processes} x {name}"
+
+
+def tuned_thresholds() -> list[str]:
+    """`tuned whole_share 0.9` for each threshold that is not the built-in one."""
+    return [f"tuned {name} {value}" for name, value in thresholds().changed().items()]
 
 
 def software_versions() -> dict[str, str]:
@@ -103,17 +112,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    except OSError:  # not Linux
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _gpus() -> list[dict[str, Any]]:
