@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from onelip.bench.measurement import ReferenceConvNet, memory
 from onelip.bench.measurement.memory import measure_memory
 from onelip.bench.measurement.meta_tensors import NotPredictableError, without_memory
-from onelip.layers import LipschitzLayer, list_methods
+from onelip.layers import list_methods
 from onelip.models import ConvNet
 
 METHODS = [method.key for method in list_methods()]
@@ -36,17 +36,14 @@ def _small_network(method: str) -> tuple[nn.Module, Tensor, Tensor]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_prediction_agrees_with_a_real_run(method: str) -> None:
-    """On CPUs the evaluation cache also holds a copy of the parameters it was made from; elsewhere it does not."""
     model, x, labels = _small_network(method)
     real = measure_memory(model, x, labels)
     with without_memory():
         predicted = measure_memory(*_small_network(method))
-    layers = [module for module in model.modules() if isinstance(module, LipschitzLayer)]
-    copies = sum(tensor.nbytes for layer in layers for tensor in layer.tensors_to_transform().values())
     assert predicted.parameters == real.parameters
     # A predicted gradient has no zeros to be found: the last layer of SOC, here a large part, has two temporaries more.
     assert predicted.training == pytest.approx(real.training, rel=0.02 if method == "soc" else 0.01)
-    assert predicted.inference + copies == pytest.approx(real.inference, rel=0.01)
+    assert predicted.inference == pytest.approx(real.inference, rel=0.01)
 
 
 def test_prediction_leaves_nothing_behind_that_breaks_real_layers() -> None:
