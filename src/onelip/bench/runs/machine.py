@@ -26,8 +26,8 @@ ENGINE_VARIABLE = "ONELIP_ENGINE"
 """Environment variable in which an engine says its name to the jobs that it starts."""
 
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
-"""Value of GLIBC_TUNABLES that puts large tensors on huge pages, where Linux has them for those who ask: without, the
-time of some layers differs by a factor of up to two from process to process, with how their pages happen to lie."""
+"""Value of GLIBC_TUNABLES that puts large tensors on huge pages, where Linux has them for those who ask: layers
+that act on frequencies take about a tenth less time on them."""
 
 _LIBRARIES = ("torch", "numpy", "optuna", "safetensors")
 
