@@ -48,7 +48,7 @@ class SharedOperators:
 
         Passes that are traced, or have other tensors in the place of the parameters, get one of their own.
         """
-        if is_traced() or not may_keep_tensors() or not self._has_own_parameters():
+        if is_traced() or not may_keep_tensors() or not self._has_same_parameters():
             return anew()
         place = (*key, may_approximate(True))
         if place in self._operators:
@@ -61,7 +61,7 @@ class SharedOperators:
             self._snapshot = self._snapshot or Snapshot(self._parameters)
         return operator
 
-    def _has_own_parameters(self) -> bool:
+    def _has_same_parameters(self) -> bool:
         here = self._current_parameters()
         return [id(parameter) for parameter in here] == [id(parameter) for parameter in self._parameters]
 
