@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip import ConvNet
+from onelip.bench.measurement.networks import leave_start
 from onelip.layers import MaxMin, create_conv, create_linear, list_methods
 
 
@@ -71,8 +72,7 @@ def measured(method: str, width: int, size: int, rounds: int, convnet: bool) -> 
     model = paper or small_network(method, width, size)
     x, labels = torch.randn(64, 3, size, size), torch.randint(10, (64,))
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.02 * torch.randn_like(parameter))
+        leave_start(model)
     copied = copy.deepcopy(model)
     compiled = torch.compile(copied)
     eager_step, compiled_step = step_of(model, model, x, labels), step_of(copied, compiled, x, labels)

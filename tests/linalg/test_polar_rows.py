@@ -81,3 +81,24 @@ def test_it_can_be_differentiated_twice() -> None:
     matrix = _matrix("near").requires_grad_()
     (first,) = torch.autograd.grad(polar_rows(matrix, ROWS).square().sum(), matrix, create_graph=True)
     assert torch.autograd.grad(first.square().sum(), matrix)[0].isfinite().all()
+
+
+def test_all_eigenvectors_are_taken_once_for_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    taken, take = [], module.eigen_factor
+    monkeypatch.setattr(module, "eigen_factor", lambda *given, **named: taken.append(0) or take(*given, **named))
+    matrix = ((_orthogonal(128) * torch.linspace(0.03, 1, 128)) @ _orthogonal(128)).float()
+    _rows_and_gradient(matrix, torch.randn(ROWS, 128), lambda leaf: polar_rows(leaf, ROWS))
+    assert len(taken) == 1
+
+
+def test_wide_matrices_get_more_steps() -> None:
+    """Adam spreads the singular values of a last layer until 20 steps do not suffice."""
+    torch.manual_seed(0)
+    side, rank = 1024, 150
+    left, right = (torch.linalg.qr(torch.randn(side, rank))[0] for _ in range(2))
+    matrix = torch.eye(side) + left * torch.linspace(0, 4, rank) @ right.mT
+    first = torch.eye(10, side, dtype=torch.float64)
+    found = module._krylov(matrix.double(), first)
+    assert found is not None
+    assert len(found.basis) == 24 * 10

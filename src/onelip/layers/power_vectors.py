@@ -30,6 +30,8 @@ GRAM_ITERATIONS = 7
 class PowerVectors(ParametrisedLayer):
     """A layer with vectors by which training estimates the norm of its weight."""
 
+    multiplies_matrices = False
+
     power_vectors: Tensor
 
     grid: Size = (1, 1)

@@ -27,8 +27,10 @@ from onelip.linalg.verified import eigenvectors
 
 _LARGEST_SHARE = 1 / 32
 """Rows relative to all of them: more would make the steps as expensive as all eigenvectors."""
-_LOOKED_AT = (4, 8, 10, 12, 16, 20)
+_LOOKED_AT = (4, 8, 10, 12, 16, 20, 24, 32, 40)
 """After how many steps the result is looked at. Tensors without numbers stand for those that need the second."""
+_ROWS_PER_STEP = 40
+"""Of the matrix, for each of the steps that are tried: more of them take as long as all eigenvectors."""
 _TOLERANCE = 1e-5
 """Of the last block of E_1 T^(-1/2), relative to the whole."""
 _NOISE = 1e-12
@@ -69,17 +71,19 @@ def polar_rows(matrix: Tensor, rows: int) -> Tensor:
 
 
 class _PolarRows(torch.autograd.Function):
-    """Keeps the matrix and the Lanczos basis; where that has not converged, the matrix alone."""
+    """Keeps the matrix and the Lanczos basis; where that has not converged, all eigenvectors."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, rows: int) -> Tensor:
         scale = largest_magnitude(matrix)
         first = torch.eye(rows, len(matrix), dtype=torch.float64, device=matrix.device)
-        found = _krylov((matrix / scale).double(), first)
-        ctx.save_for_backward(matrix, scale, *(found or ()))
-        ctx.rows = rows
+        scaled = matrix / scale
+        found = _krylov(scaled.double(), first)
+        kept = eigen_factor(scaled, single=True) if found is None else found
+        ctx.save_for_backward(matrix, scale, *kept)
+        ctx.rows, ctx.has_converged = rows, found is not None
         if found is None:
-            return polar_factor(matrix, iteration="single")[:rows]
+            return kept[0][:rows].clone()  # not a view, which would keep all rows
         return (found.inverse_root() @ found.images).to(matrix.dtype)
 
     @staticmethod
@@ -89,13 +93,14 @@ class _PolarRows(torch.autograd.Function):
             factor = polar_factor(matrix, iteration="single")[: ctx.rows]
             return *torch.autograd.grad(factor, matrix, gradient, create_graph=True), None
         scaled = matrix / scale  # dA(A) = dA(A / s) / s
-        left = _Krylov(*kept) if kept else None
-        right = None if left is None else _krylov(scaled.double(), (gradient @ scaled.mT).double())
-        if left is None or right is None:
-            whole = torch.zeros_like(matrix)
-            whole[: ctx.rows] = gradient
-            return eigen_gradient(eigen_factor(scaled, single=True), whole) / scale, None
-        return _gradient(left, right, gradient) / scale, None
+        if ctx.has_converged:
+            right = _krylov(scaled.double(), (gradient @ scaled.mT).double())
+            if right is not None:
+                return _gradient(_Krylov(*kept), right, gradient) / scale, None
+        factor, vectors, values = eigen_factor(scaled, single=True) if ctx.has_converged else kept
+        whole = torch.zeros_like(matrix)
+        whole[: ctx.rows] = gradient
+        return eigen_gradient((factor, vectors, values), whole) / scale, None
 
 
 def _gradient(left: _Krylov, right: _Krylov, gradient: Tensor) -> Tensor:
@@ -109,9 +114,14 @@ def _gradient(left: _Krylov, right: _Krylov, gradient: Tensor) -> Tensor:
     return columns.to(gradient.dtype).mT @ torch.cat([gradient, rows.to(gradient.dtype)])
 
 
+def _most_steps(side: int) -> int:
+    most = max(side // _ROWS_PER_STEP, _LOOKED_AT[1])
+    return max(step for step in _LOOKED_AT if step <= most)
+
+
 def _krylov(matrix: Tensor, start: Tensor) -> _Krylov | None:
     """Lanczos steps until the inverse square root has converged; None where it does not in time."""
-    width, length = len(start), _LOOKED_AT[-1]
+    width, length = len(start), _most_steps(len(matrix))
     basis, images = start.new_empty(length * width, len(matrix)), start.new_empty(length * width, matrix.shape[1])
     tridiagonal = start.new_zeros(length * width, length * width)
     block, upper = _orthonormal(start, basis[:0])

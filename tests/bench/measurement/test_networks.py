@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
@@ -51,6 +52,17 @@ def test_no_weight_stays_at_its_start() -> None:
     nn.init.eye_(model.weight)
     leave_start(model)
     assert model.weight.count_nonzero() == 9
+
+
+@pytest.mark.parametrize("width", [16, 1024])
+def test_matrices_of_all_widths_stay_near_orthogonal_ones(width: int) -> None:
+    """With noise of one size, that in 1024 channels would be larger than the weights."""
+    torch.manual_seed(0)
+    model = nn.Linear(width, width)
+    nn.init.eye_(model.weight)
+    leave_start(model)
+    values = torch.linalg.svdvals(model.weight)
+    assert 1.1 < values[0] / values[-1] < 2
 
 
 def test_inference_has_the_values_of_the_parametrised_network() -> None:

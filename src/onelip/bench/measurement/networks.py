@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # runs know much more than networks, none of which changes wh
     from onelip.bench.runs import NetworkSpec
     from onelip.models.config import ConvNetConfig
 
-_NOISE = 0.02
+_NOISE = 0.08
 _LEARNING_RATE = 1e-4  # has no influence on time or memory; small, so that random labels never lead to overflow
 
 
@@ -80,10 +80,13 @@ def leave_start(network: nn.Module) -> None:
     """Move every weight a little, as the first steps of a training do.
 
     Close to a start as the identity many numbers are zero or denormal. Processors are up to five times slower with the
-    latter, which says nothing about training: there they are gone after a few steps.
+    latter, which says nothing about training: there they are gone after a few steps. The norm of an n x n matrix of
+    normal noise is 2 n^(1/2) times its standard deviation, which is _NOISE n^(-1/2) for that reason: matrices of all
+    widths stay as close to orthogonal ones as they are in training, and iterations take as many steps.
     """
     for parameter in network.parameters():
-        parameter.add_(_NOISE * torch.randn_like(parameter))
+        width = max(parameter.shape, default=1)
+        parameter.add_(_NOISE * width**-0.5 * torch.randn_like(parameter))
 
 
 def training_step(model: nn.Module, x: Tensor, labels: Tensor) -> Callable[[], None]:
