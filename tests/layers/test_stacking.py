@@ -114,3 +114,18 @@ def test_a_network_transforms_each_block_once(method: MethodInfo) -> None:
         net(torch.randn(2, 3, 32, 32, dtype=torch.float64))
     if method.conv.transforms_parameters:
         assert len(calls) == 5 + 2  # blocks, stem and head
+
+
+@pytest.mark.parametrize(("method", "width", "calls"), [("bcop", 3, 1), ("bcop", 4, 2), ("spectral", 4, 1)])
+def test_wide_layers_stay_alone(method: str, width: int, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a width on that is 4 here, unless their transformation takes products with vectors alone."""
+    torch.manual_seed(3)
+    monkeypatch.setattr("onelip.layers.stacking.WIDEST_TOGETHER", 3)
+    layers = [_stirred(method, channels=width) for _ in range(2)]
+    x = torch.randn(1, width, *SIZE, dtype=torch.float64)
+    done, transform = [], type(layers[0]).transform_tensors
+    monkeypatch.setattr(type(layers[0]), "transform_tensors", lambda *given: done.append(0) or transform(*given))
+    with stacked_transforms([(layer, SIZE) for layer in layers]):
+        for layer in layers:
+            layer(x)
+    assert len(done) == calls

@@ -95,10 +95,7 @@ def test_all_eigenvectors_are_taken_once_for_both_passes(monkeypatch: pytest.Mon
 def test_wide_matrices_get_more_steps() -> None:
     """Adam spreads the singular values of a last layer until 20 steps do not suffice."""
     torch.manual_seed(0)
-    side, rank = 1024, 150
-    left, right = (torch.linalg.qr(torch.randn(side, rank))[0] for _ in range(2))
-    matrix = torch.eye(side) + left * torch.linspace(0, 4, rank) @ right.mT
-    first = torch.eye(10, side, dtype=torch.float64)
-    found = module._krylov(matrix.double(), first)
+    matrix = _orthogonal(1024) * torch.linspace(1, 5, 1024) @ _orthogonal(1024)
+    found = module._krylov(matrix, torch.eye(10, 1024, dtype=torch.float64))
     assert found is not None
     assert len(found.basis) == 24 * 10
