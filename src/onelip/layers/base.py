@@ -52,9 +52,6 @@ class LipschitzLayer(BoundedModule):
     transforms_parameters: bool = True
     """Whether there is anything to compute before the parameters are applied; not so in the baseline."""
 
-    multiplies_matrices: bool = True
-    """Whether the transformation takes products of matrices as wide as the layer, as opposed to vectors."""
-
     zero_channels_stay_zero: bool = False
     """Whether a square layer with channels of zeros appended to its parameters is transformed to the same, with zeros
     (in diagonals anything finite) appended: layers of different widths are then one batch on accelerators."""

@@ -120,7 +120,7 @@ class FrequencyConv2d(LipschitzConv2d):
             matrix = self.constrain(kernel[..., 0, 0]) if packed is None else packed.squeeze(-3).mT
             return Kernel(matrix[..., None, None], self.padding_mode)
         if trains_by_fft(self.training, kernel.device):
-            if self.transforms_alone(size):
+            if recomputes(self, size):
                 return RecomputedProduct(kernel, torus, size, self._constrain_in_training)
             return FourierProduct(parts_of(self.constrain(half_spectrum(kernel, torus))), torus, size)
         if packed is None:
@@ -132,8 +132,8 @@ class FrequencyConv2d(LipschitzConv2d):
             return self.constrain(matrices)
 
     def transforms_alone(self, size: Size | None) -> bool:
-        """Wide layers in training on accelerators, which make their matrices as they apply them."""
-        return recomputes(self, size)
+        """Also wide layers in training on accelerators, which make their matrices as they apply them."""
+        return recomputes(self, size) or super().transforms_alone(size)
 
     def fuse_core(self, transformed: Transformed, size: Size | None) -> nn.Module:
         """A plain 1 x 1 convolution, or the same in the frequency domain, for images of one size."""

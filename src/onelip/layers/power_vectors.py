@@ -30,8 +30,6 @@ GRAM_ITERATIONS = 7
 class PowerVectors(ParametrisedLayer):
     """A layer with vectors by which training estimates the norm of its weight."""
 
-    multiplies_matrices = False
-
     power_vectors: Tensor
 
     grid: Size = (1, 1)
@@ -45,6 +43,10 @@ class PowerVectors(ParametrisedLayer):
             self.grid = self.coarse_torus
             shape = 2, self.grid[0], half_width(self.grid[1]), self.core_in
         self.register_buffer("power_vectors", torch.empty(shape, **factory))
+
+    def transforms_alone(self, size: Size | None) -> bool:
+        """Never: products with vectors are small, however wide the layer is."""
+        return False
 
     def reset_parameters(self) -> None:
         """Draw new weights and bring the vectors in line with them."""

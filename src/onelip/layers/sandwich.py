@@ -192,7 +192,7 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         if size is None:
             return SandwichPixels(*halves(tensors["weight"][..., 0, 0], self.core_out, tensors.get("psi")))
         torus = torus_size(size, self.core_kernel, self.padding_mode)
-        if self.transforms_alone(size):
+        if self._keeps_few_matrices(size):
             on_cpu = suits_cpu(tensors["weight"].device)
             operator = WideSandwich.of_kernel if on_cpu else RecomputedSandwich
             return operator(tensors["weight"], torus, size, SandwichHalves(self.core_out))
@@ -210,7 +210,11 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         return SandwichFrequencies(outer, inner, parts.dft_rows, parts.dft_columns, size)
 
     def transforms_alone(self, size: Size | None) -> bool:
-        """Wide layers in training, which keep one or none of their matrices, in the type of their parameters."""
+        """Also those that keep one or none of their matrices."""
+        return self._keeps_few_matrices(size) or super().transforms_alone(size)
+
+    def _keeps_few_matrices(self, size: Size | None) -> bool:
+        """Wide layers in training, in the type of their parameters."""
         if size is None or "psi" in self.tensors_to_transform():
             return False
         if not suits_cpu(self.weight.device):

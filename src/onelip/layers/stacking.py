@@ -10,8 +10,8 @@ larger operations, the same result up to the order of sums. A network does this 
 On accelerators, where the number of operations counts rather than their size, narrow layers that differ in their
 number of channels only are one batch too: the narrower ones get channels of zeros, which are cut off again.
 
-On CPUs wide layers stay alone: a product of two large matrices occupies all threads by itself, whereas a batch of five
-gives one of two threads three products and the other one two.
+On CPUs wide layers stay alone (`LipschitzLayer.transforms_alone`): a product of two large matrices occupies all threads
+by itself, whereas a batch of five gives one of two threads three products and the other one two.
 """
 
 from __future__ import annotations
@@ -27,17 +27,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.layers.base import LipschitzLayer, stacked, transform_all, transform_layers
-from onelip.layers.shapes import LipschitzConv2d, ParametrisedLayer
+from onelip.layers.shapes import LipschitzConv2d
 from onelip.layers.transformed import Transformed
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.fourier import Size
 
 WIDEST_PADDED = 64
 """Channels up to which layers of different widths are transformed together."""
-
-WIDEST_TOGETHER = 256
-"""Channels up to which equal layers that multiply matrices are transformed together on CPUs. From 512 on they take 0.79
-to 1.0 of the time one by one (BCOP, ONI, Bjorck, ECO, Stiefel: 0.9; two threads)."""
 
 Group = list[LipschitzLayer]
 
@@ -58,7 +54,7 @@ def stacked_by_core_size(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -
     for layer, size in layers:
         if layer.is_frozen or (layer.shared is not None and layer.shared.has(size)):
             continue
-        if (layer.transforms_parameters or size is not None) and not (layer.transforms_alone(size) or _is_wide(layer)):
+        if (layer.transforms_parameters or size is not None) and not layer.transforms_alone(size):
             together[size, _likeness(layer)].append(layer)
     families: dict[Any, list[Group]] = defaultdict(list)
     for (size, likeness), group in together.items():
@@ -99,12 +95,6 @@ class _Batch:
                 operators = _transform_groups(self.groups, self.size)
             self.operators = dict(zip(self.layers, operators, strict=True))
         return self.operators.pop(layer)
-
-
-def _is_wide(layer: LipschitzLayer) -> bool:
-    if not (isinstance(layer, ParametrisedLayer) and layer.transforms_parameters and layer.multiplies_matrices):
-        return False
-    return min(layer.core_in, layer.core_out) > WIDEST_TOGETHER and suits_cpu(layer.weight.device)
 
 
 _OPTION_TYPES = (bool, int, float, str, tuple)
