@@ -82,7 +82,7 @@ def leave_start(network: nn.Module) -> None:
     Close to a start as the identity many numbers are zero or denormal. Processors are up to five times slower with the
     latter, which says nothing about training: there they are gone after a few steps. The norm of an n x n matrix of
     normal noise is 2 n^(1/2) times its standard deviation, which is _NOISE n^(-1/2) for that reason: matrices of all
-    widths stay as close to orthogonal ones as they are in training, and iterations take as many steps.
+    widths stay equally close to orthogonal ones (docs/measuring.md has what training makes of them).
     """
     for parameter in network.parameters():
         width = max(parameter.shape, default=1)
