@@ -3,9 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 OUT ?= study
+ACCELERATOR_ENV ?= build/accelerator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compare measure docs site notebooks test test-all lint types imports unit coverage fuzz
+.PHONY: help setup compare measure docs site notebooks test test-all test-peers test-accelerator test-gpu lint types imports unit coverage fuzz
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-compare: $(STAMP) ## compare all main methods on embedded data: trained, certified, reported in under ten minutes
+compare: $(STAMP) ## compare all main methods on embedded data: trained, certified, reported in under six minutes
 	$(BIN)/onelip compare --out $(OUT)
 
 measure: $(STAMP) ## time of every method against plain convolutions, on an otherwise idle machine
@@ -45,7 +46,7 @@ types: $(STAMP) ## pyright
 imports: $(STAMP) ## import-linter: data flows one way
 	$(BIN)/lint-imports
 
-unit: $(STAMP) ## pytest, one worker per core
+unit: $(STAMP) ## pytest in random order, one worker per core
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow"
 
 coverage: $(STAMP) ## the same, and which lines no test runs
@@ -56,3 +57,24 @@ fuzz: $(STAMP) ## 2,000 malformed inputs and 43 attacks on every command that re
 
 test-all: lint types imports $(STAMP) ## make test, and the tests that train every method
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+
+test-peers: $(STAMP) ## install the layers of other packages (extra peers), and run the tests that need them
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[peers]'
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/bench/measurement/test_peers.py
+
+# XLA keeps 2,048 compiled programs by itself, which take more memory maps than Linux gives a process.
+test-accelerator: $(ACCELERATOR_ENV)/.installed ## every method on a second device: XLA's own CPU client, set up in build/accelerator (several GB)
+	PJRT_DEVICE=CPU TEST_DEVICE=xla XLA_COMPILATION_CACHE_SIZE=32 $(ACCELERATOR_ENV)/bin/python -m pytest -s tests/accelerator
+
+$(ACCELERATOR_ENV)/.installed:
+	$(PYTHON) -m venv $(ACCELERATOR_ENV)
+	$(ACCELERATOR_ENV)/bin/pip install --quiet torch==2.9.0 torch_xla==2.9.0 pytest hypothesis
+	$(ACCELERATOR_ENV)/bin/pip install --quiet --editable '.[bench]'
+	touch $@
+
+test-gpu: $(STAMP) ## with a CUDA card: tests of what people do with one, and a report in gpu.json and gpu.md
+	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
+		mkdir -p build; \
+		TEST_DEVICE=cuda $(BIN)/pytest -s tests/accelerator --junitxml=build/test-gpu.xml; code=$$?; \
+		$(BIN)/onelip doctor --device cuda --tests build/test-gpu.xml --report gpu.json && exit $$code; \
+	else echo "torch finds no CUDA device here: nothing was run"; fi

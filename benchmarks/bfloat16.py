@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from onelip.bench.measurement import Rounds
 from onelip.bench.measurement.networks import build_network, random_batch
 from onelip.bench.measurement.throughput import Throughput, measure_throughput
-from onelip.bench.runs import NetworkSpec, RunSpec
+from onelip.bench.records import NetworkSpec, RunOptions
 from onelip.bench.training import train
-from onelip.bench.training.bfloat16 import check_bfloat16
+from onelip.bench.training.distributed import check_bfloat16
 from onelip.bench.training.evaluation import evaluate_run
 from onelip.layers import list_methods
 
@@ -48,7 +48,7 @@ def measure_times(method: str, batch: int, seconds: float) -> Throughput:
 
 def measure_accuracy(method: str, precision: str, epochs: int, runs: Path) -> tuple[float, float]:
     """Accuracy and certified accuracy at 36/255 on the test images, in percent."""
-    config = RunSpec(
+    config = RunOptions(
         network=NetworkSpec(method=method, width=8, dataset="cifar10-mini"),
         epochs=epochs,
         recipe="short",

@@ -14,14 +14,14 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 from onelip import atomic_files
-from onelip.bench.report import write_report as report_writer
-from onelip.bench.runs import record as run_record
-from onelip.bench.runs.durations import TrainingClock
+from onelip.bench.records import record as run_record
+from onelip.bench.records.durations import TrainingClock
+from onelip.bench.report import page as report_page
 from onelip.bench.training import loop
 
 Careless = Literal["", "in place", "unsynced"]
 """How files are written by a program that is less careful than onelip: the controls of the experiment."""
-LOCKS = (".lock", ".journal-lock")
+LOCKS = (".lock",)
 _CREATING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -131,7 +131,7 @@ class KillPoints:
 
 def stop_clocks() -> None:
     """No time passes in this process, so that records of equal runs are equal, and every step is a checkpoint."""
-    names = ("monotonic", "process_time", "perf_counter")
+    names = ("monotonic", "process_time", "thread_time", "perf_counter")
     loop.time = SimpleNamespace(**dict.fromkeys(names, lambda: 0.0))  # type: ignore[assignment]
     assert TrainingClock.__init__.__kwdefaults__ is not None
     TrainingClock.__init__.__kwdefaults__["now"] = lambda: 0.0
@@ -149,7 +149,7 @@ def be_careless(how: Careless) -> None:
     """Write files as many programs do: over the old ones, or to a new name that takes the old one too early."""
     if how:
         write = _write_in_place if how == "in place" else _write_unsynced
-        atomic_files.replace_files = report_writer.replace_files = write
+        atomic_files.replace_files = report_page.replace_files = write
 
 
 def _write_in_place(files: Mapping[Path, bytes]) -> None:

@@ -18,8 +18,8 @@ from random import Random
 from kill_points import LOCKS, Careless, Fate, KillPoints, be_careless, stop_clocks
 
 from onelip.bench.cli import run as run_command
-from onelip.bench.runs import RECORD_FILE, STUDY_FILE, load_checkpoint, parse_json
-from onelip.bench.runs.resume_file import CHECKPOINT_FILE
+from onelip.bench.records import RECORD_FILE, STUDY_FILE, load_checkpoint, parse_json
+from onelip.bench.records.resume_file import CHECKPOINT_FILE
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
 from onelip.bench.study.study_file import add_to_study
@@ -27,7 +27,7 @@ from onelip.errors import InvalidInputError
 
 _FATE_VARIABLE = "ONELIP_BENCHMARK_FATE"
 """Environment variable with the fate of the workers that a comparison starts, and the seed that varies it."""
-_NOT_COMPARED = (*LOCKS, "attempts.jsonl", "output.log", "journal.log", STUDY_FILE)
+_NOT_COMPARED = (*LOCKS, "attempts.jsonl", "output.log", STUDY_FILE)
 """These tell who worked when, so they differ; what they are read for is tested in tests/hostile."""
 _GROWING = (RECORD_FILE, CHECKPOINT_FILE, "log.jsonl")
 """Files that are not yet those of an undisturbed run while the run goes on."""

@@ -15,7 +15,7 @@ import math
 import statistics
 from pathlib import Path
 
-from onelip.bench.runs import NetworkSpec, RunSpec
+from onelip.bench.records import NetworkSpec, RunOptions
 from onelip.bench.training import train
 
 VARIANTS: dict[str, dict[str, object]] = {
@@ -28,6 +28,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "batch 128": {"batch_size": 128},
     "batch 512": {"batch_size": 512},
     "no augmentation": {"augmentation": "none"},
+    "mirror images": {"augmentation": "flip"},
+    "shifts by 2 pixels": {"augmentation": "shift-flip"},
     "crops by 4 pixels": {"augmentation": "crop-flip"},
     "float32": {"precision": "float32"},
     "NAdam": {"optimizer": "nadam"},
@@ -37,22 +39,23 @@ VARIANTS: dict[str, dict[str, object]] = {
     "EMMA": {"loss": "emma"},
     "LA": {"loss": "annealing"},
     "CR": {"loss": "regularised"},
-    "width 32": {"size": "XS"},
+    "zeros around images": {"padding_mode": "zeros"},
+    "width 48": {"size": "XS"},
     "width 96": {"size": "M"},
     "BCOP": {"method": "bcop"},
     "AOL": {"method": "aol", "lr": 0.002},
 }
-"""One change of the base each; `size` and `method` are the network's, all else the run's."""
+"""One change of the base each; `size`, `method` and `padding_mode` are the network's, all else the run's."""
 
 ACCURACY, CERTIFIED = "validation_accuracy", "validation_certified_accuracy_36"
 
 
-def spec_of(change: dict[str, object], seconds: float, seed: int) -> RunSpec:
+def spec_of(change: dict[str, object], seconds: float, seed: int) -> RunOptions:
     """The run of a variant."""
     network = {"model": "fastnet", "size": "S", "dataset": "cifar10"}
-    network |= {key: change[key] for key in ("size", "method") if key in change}
+    network |= {key: change[key] for key in ("size", "method", "padding_mode") if key in change}
     settings = {key: value for key, value in change.items() if key not in network}
-    return RunSpec(
+    return RunOptions(
         network=NetworkSpec(**network),  # pyright: ignore[reportArgumentType]
         budget=f"{seconds:g}s",
         clock="cores",

@@ -5,26 +5,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pandas as pd
-
-from onelip.bench import published
-from onelip.bench.published.predicted_costs import FILE, IMAGE_SIZES
+from onelip.atomic_files import write_atomically
+from onelip.bench.paper import published
+from onelip.bench.paper.published import IMAGE_SIZES
 from onelip.bench.report.read_study import read_study
+from onelip.bench.report.table_files import csv_text
 from onelip.bench.report.trained_models import current
 
-KEYS = ["method", "size", "image_size"]
+MEMORY = read_study(Path(sys.argv[1])).memory
 
 
-def peaks(source: str, column: str) -> pd.Series:
+def peaks(source: str) -> dict[tuple[str, str, int], int]:
     """Bytes of training by network, of one kind of prediction."""
-    rows = current(row for row in read_study(Path(sys.argv[1])).memory if row.source == source)
-    places = [(row.network.method, row.network.size_name, IMAGE_SIZES[row.network.dataset]) for row in rows]
-    index = pd.MultiIndex.from_tuples(places, names=KEYS)
-    return pd.Series([row.training for row in rows], index, name=column)
+    rows = current(row for row in MEMORY if row.source == source)
+    return {(r.network.method, r.network.size_name, IMAGE_SIZES[r.network.dataset]): r.training for r in rows}
 
 
-predictions = [peaks("predicted", "cpu_bytes"), peaks("predicted for a GPU", "gpu_bytes")]
-table = pd.concat(predictions, axis=1).astype(int).reset_index()  # a network that lacks one of the two is an error
-path = Path(published.__file__).with_name(FILE)
-table.to_csv(path, index=False)
+on_cpu, on_gpu = peaks("predicted"), peaks("predicted for a GPU")
+table = [(*place, needed, on_gpu[place]) for place, needed in on_cpu.items()]  # one that lacks a figure is an error
+path = Path(published.__file__).with_name("predicted_training_memory.csv")
+write_atomically(path, csv_text(("method", "size", "image_size", "cpu_bytes", "gpu_bytes"), table).encode())
 print(len(table), "rows in", path)

@@ -29,7 +29,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
-from red_team_targets import Target, graph_target, linear_target, method_target, small_target
+from red_team_ideas import surroundings
+from red_team_targets import Target, graph_target, idea_target, linear_target, method_target, small_target
 from torch import Tensor, nn
 
 from onelip.certification import certify
@@ -96,7 +97,8 @@ def ascents(target: Target, x: Tensor, predictions: Tensor, radii: Tensor, steps
         others = scores.detach().clone()
         others[rows, predictions] = -math.inf
         rival = others.argmax(1) if step % 3 else torch.randint(scores.shape[1], (len(x),))
-        (gradient,) = torch.autograd.grad((scores[rows, predictions] - scores[rows, rival]).sum(), point)
+        margin = (scores[rows, predictions] - scores[rows, rival]).sum()
+        (gradient,) = torch.autograd.grad(margin, point) if margin.requires_grad else (torch.randn_like(point),)
         towards = -gradient / _norms(gradient, shape)
         delta = towards if step < 2 else point.detach() - start + towards * length * 0.7 / (1 + step / 4)
         visited.append(start + delta * (length / _norms(delta, shape)))
@@ -210,9 +212,8 @@ def _ranks(model: nn.Module, row: list[float]) -> list[float]:
 def run_scenario(kind: str, seed: int, radii_of: Radii = proven) -> Tally:
     """One target, drawn from the seed, and all attacks on it."""
     tally = Tally(kind, seed)
-    target = {"method": method_target, "graph": graph_target, "orders": linear_target, "rational": small_target}[kind](
-        seed
-    )
+    targets = {"method": method_target, "graph": graph_target, "orders": linear_target, "rational": small_target}
+    target = (targets | {"ideas": idea_target})[kind](seed)
     tally.target = target.name
     try:
         if kind == "rational":
@@ -222,14 +223,21 @@ def run_scenario(kind: str, seed: int, radii_of: Radii = proven) -> Tally:
             programs = [target.model, *sums_in_orders(target.model, seed)]
             attack(target, tally, radii_of, "float32", programs, wide=False)
         else:
+            if kind == "ideas":
+                where, radii_of = surroundings(seed)
+                tally.target = f"{target.name}, {where}"
             attack(target, tally, radii_of, "float32", [target.model], wide=False)
             attack(target, tally, radii_of, "float64", [target.wide], wide=True)
     except InvalidInputError as error:
         tally.refused = str(error)
+    except Exception as error:
+        if kind != "ideas":
+            raise
+        tally.successes.append({"error": f"{type(error).__name__}: {error}"[:300]})
     return tally
 
 
-KINDS = ("method", "graph", "orders", "rational")
+KINDS = ("method", "graph", "orders", "rational", "ideas")
 LINEAR_KINDS = ("orders", "rational")
 
 

@@ -60,7 +60,7 @@ def statistics(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def inside(a: Tensor, b: Tensor, c: float) -> Tensor:
     """Pixels outermost, as exported frequency layers have them: matrices in front of the batch and at each pixel."""
-    pixels = torch.permute(a, (2, 3, 0, 1)).reshape(16, -1, 4)
+    pixels = torch.permute(a, (2, 3, 0, 1)).flatten(0, 1)
     mixed = torch.matmul(weights(16, 16, like=a), torch.reshape(pixels, (16, -1))).unflatten(1, (-1, 4)).contiguous()
     upper = torch.bmm(mixed.narrow(0, 0, 8), weights(8, 4, 4, like=a))
     lower = torch.bmm(aten.slice(mixed, 0, 8, 16), weights(8, 4, 4, like=a, norm=2.0))
@@ -86,6 +86,36 @@ def written_in_place(a: Tensor, b: Tensor, c: float) -> Tensor:
 def nearest(a: Tensor, b: Tensor, c: float) -> Tensor:
     """The larger of two values, by a comparison."""
     return torch.where(torch.gt(a, b), a, b) - torch.where(a <= b, a, b)
+
+
+TRIANGLE = torch.ones(4, 4).tril().bool()
+GRID = torch.stack(torch.meshgrid(torch.linspace(-0.8, 0.9, 5), torch.linspace(-1.1, 0.7, 5), indexing="ij"), -1)[None]
+
+
+def places(batch: int) -> Tensor:
+    """Rows to take entries from, some of them several times."""
+    return (torch.arange(64) * 3 % 4).reshape(1, 4, 4, 4).expand(batch, 4, 4, 4)
+
+
+def cell(a: Tensor, gates: int) -> list[Tensor]:
+    """The weights of a recurrent cell with 4 states."""
+    return [weights(4 * gates, 64, like=a), weights(4 * gates, 4, like=a), *[weights(4 * gates, like=a)] * 2]
+
+
+def recurrent(a: Tensor, kind: str, gates: int) -> Tensor:
+    """A recurrent layer over four bounded steps."""
+    state = torch.zeros(1, len(a), 4, dtype=a.dtype)
+    matrices = [weights(4 * gates, 16, like=a), weights(4 * gates, 4, like=a)]
+    given: Any = (torch.tanh(line(a)), [state, state] if kind == "lstm" else state, matrices)
+    return fitted(getattr(torch, kind)(*given, False, 1, 0.0, False, False, True)[0])
+
+
+def written(a: Tensor, b: Tensor) -> Tensor:
+    """A value with a channel of another, and with numbers."""
+    y = a.clone()
+    y[:, 1] = b[:, 2]
+    y[:, 2, 0] = 0.5
+    return y.index_put((torch.arange(len(y))[:, None], torch.arange(2)), b[:, 2:])
 
 
 STEPS: list[Step] = [
@@ -117,11 +147,20 @@ STEPS: list[Step] = [
     lambda a, b, c: F.celu(a, 0.4) + F.gelu(b),
     lambda a, b, c: F.gelu(a, approximate="tanh") + F.softplus(b, 1.5),
     lambda a, b, c: F.softshrink(a, 0.3) + F.threshold(b, 0.2, 0.2) + F.dropout(a, 0.5, training=False),
+    # where values are bounded, and what is made of exponentials
+    lambda a, b, c: torch.exp(torch.tanh(a)) + torch.expm1(-torch.abs(b)),
+    lambda a, b, c: torch.sigmoid(a) ** 3 + torch.square(torch.clamp(b, -2.0, 1.0)),
+    lambda a, b, c: torch.sqrt(torch.relu(a) + 0.5) - torch.rsqrt(F.relu6(b) + 1.0),
+    lambda a, b, c: torch.log(torch.sigmoid(a) + 0.1) + torch.log1p(torch.abs(b)),
+    lambda a, b, c: c / (1 + torch.abs(a)) + torch.reciprocal(torch.sin(b) - 1.5),
+    lambda a, b, c: F.softmax(a, 1) + F.log_softmax(b, -1) + torch.logsumexp(a, (1, 3), keepdim=True),
+    lambda a, b, c: torch.cumsum(a, 2),
     # entries that move
     lambda a, b, c: torch.reshape(a, (-1, 8, 8)).unflatten(1, (2, 4)).view_as(b),
     lambda a, b, c: torch.squeeze(torch.unsqueeze(a, 2), 2).contiguous().clone().to(b.dtype),
     lambda a, b, c: a.float() if a.dtype == torch.float32 else a.double(),
     lambda a, b, c: torch.transpose(a, 1, 3) + torch.movedim(b, 1, 2),
+    lambda a, b, c: fitted((0.5 - weights(64, 64, like=a) @ rows(a).t()).t()) + a.transpose(0, 1).transpose(1, 0),
     lambda a, b, c: torch.flip(a, (2, 3)) + torch.roll(b, 1, 3),
     lambda a, b, c: fitted(torch.narrow(a, 1, 1, 2)) + fitted(aten.slice(b, 2, 0, 4, 2)),
     lambda a, b, c: fitted(torch.select(a, 1, 2)) + fitted(b[:, (0, 0, 3)]),
@@ -156,6 +195,63 @@ STEPS: list[Step] = [
     lambda a, b, c: torch.batch_norm(a, *statistics(a)[2:], *statistics(a)[:2], False, 0.1, 1e-5, False),
     lambda a, b, c: aten._native_batch_norm_legit_no_training(a, *statistics(a)[2:], *statistics(a)[:2], 0.1, 1e-5)[0],
     lambda a, b, c: aten.batch_norm(a, *statistics(a)[2:], *statistics(a)[:2], False, 0.1, 1e-5, False),
+    # other linear maps, with constants
+    lambda a, b, c: torch.tril(a) - torch.triu(b, 1) + torch.rot90(a, 1, (2, 3)),
+    lambda a, b, c: fitted(torch.diagonal(a, 0, 2, 3)) + fitted(torch.diag_embed(b[:, :, 0])),
+    lambda a, b, c: torch.gather(a, 2, places(len(a))) + torch.take_along_dim(b, places(1), 3),
+    lambda a, b, c: torch.broadcast_to(a[:, :1], b.shape) + fitted(b.unfold(2, 2, 1)),
+    lambda a, b, c: fitted(F.max_unpool1d(line(a)[:, :, :2], torch.tensor([[[1, 0]]]).expand(len(a), 4, 2), [2])),
+    lambda a, b, c: fitted(F.max_unpool2d(a[:, :, :1, :2], torch.tensor([[[[5, 0]]]]).expand(len(a), 4, 1, 2), [2, 2])),
+    lambda a, b, c: fitted(
+        F.max_unpool3d(volume(a)[:, :, :1, :1, :2], torch.tensor([[[[[9, 0]]]]]).expand(len(a), 1, 1, 1, 2), [2, 2, 2])
+    ),
+    lambda a, b, c: torch.where(TRIANGLE, a, b) + b.masked_fill(TRIANGLE, c),
+    lambda a, b, c: torch.index_add(torch.ones_like(a), 2, torch.tensor([0, 0, 3]), b[:, :, 1:], alpha=0.5),
+    lambda a, b, c: torch.scatter_add(torch.zeros_like(a), 2, places(len(a)), a),
+    lambda a, b, c: fitted(F.fold(F.unfold(a, 3, padding=1), 4, 3, padding=1)) + fitted(torch.diff(b, dim=2)),
+    lambda a, b, c: (
+        fitted(F.interpolate(a, size=(7, 3), mode="bilinear")) + fitted(F.interpolate(b, 6, mode="bicubic"))
+    ),
+    lambda a, b, c: fitted(F.grid_sample(a, GRID.to(a.dtype).expand(len(a), -1, -1, -1), align_corners=False)),
+    lambda a, b, c: torch.einsum("nchw,dc,hk->ndkw", a, weights(4, 4, like=a), weights(4, 4, like=a, norm=2.0)),
+    lambda a, b, c: (
+        fitted(torch.tensordot(a, weights(4, 3, like=a), ([1], [0])))  # pyright: ignore[reportArgumentType]
+        + b @ weights(4, 4, 4, like=a)
+    ),
+    lambda a, b, c: fitted(torch.baddbmm(line(b)[:, :, :3], line(a), weights(1, 16, 3, like=a).expand(len(a), 16, 3))),
+    lambda a, b, c: fitted(torch.hstack([a, b])) + fitted(torch.dstack([rows(a), rows(b)])) + fitted(written(a, b)),
+    # several operations that are one function, and products of bounded values
+    lambda a, b, c: a * torch.sigmoid(c * a) + torch.sign(b) * torch.log1p(torch.abs(b)),
+    lambda a, b, c: (
+        (a - a.mean(1, True)) / torch.sqrt(torch.var(a, 1, keepdim=True) + 0.5) + torch.std(b, 3, keepdim=True)
+    ),
+    lambda a, b, c: torch.tanh(a) * torch.sigmoid(b) + fitted(torch.tanh(a) @ torch.sin(b)),
+    lambda a, b, c: F.scaled_dot_product_attention(torch.tanh(a), torch.tanh(b), torch.sin(a)),
+    lambda a, b, c: (
+        fitted(torch.rnn_tanh_cell(rows(a), rows(b)[:, :4], *cell(a, 1)))
+        + fitted(torch.rnn_relu_cell(rows(a), rows(b)[:, :4], *cell(a, 1)))
+    ),
+    lambda a, b, c: fitted(torch.gru_cell(torch.tanh(rows(a)), torch.tanh(rows(b)[:, :4]), *cell(a, 3))),
+    lambda a, b, c: fitted(
+        torch.lstm_cell(torch.tanh(rows(a)), [torch.tanh(rows(b)[:, :4]), torch.tanh(rows(a)[:, :4])], *cell(a, 4))[0]
+    ),
+    lambda a, b, c: recurrent(a, "rnn_tanh", 1) + recurrent(b, "rnn_relu", 1) + recurrent(a, "gru", 3),
+    lambda a, b, c: recurrent(a, "lstm", 4) + fitted(F.glu(torch.tanh(b), 1)),
+    lambda a, b, c: torch.addcmul(
+        torch.addcdiv(a, torch.sin(a), 2 + torch.sin(b)), torch.tanh(a), torch.sin(b), value=0.5
+    ),
+    # constants of their own
+    lambda a, b, c: F.softmin(a, 1) + torch.nan_to_num(b) + torch.logaddexp(a, b) + torch.hypot(a, b),
+    lambda a, b, c: fitted(torch.cdist(line(a), weights(3, 16, like=a))),
+    lambda a, b, c: fitted(F.pairwise_distance(line(a), weights(1, 16, like=a))) + F.normalize(b, eps=0.5),
+    lambda a, b, c: F.layer_norm(a, (4, 4), weights(4, 4, like=a), None, 0.5) + F.rms_norm(b, (4,), None, 0.3),
+    lambda a, b, c: F.group_norm(a, 2, weights(4, like=a), None, 0.5) + F.instance_norm(b, eps=0.4),
+    lambda a, b, c: (
+        F.local_response_norm(a, 3, 0.1)
+        + fitted(F.fractional_max_pool2d(b, 2, 3, _random_samples=torch.full((len(b), 4, 2), 0.4, dtype=b.dtype)))
+    ),
+    lambda a, b, c: torch.median(a, 1, keepdim=True).values + torch.kthvalue(b, 2, 2, True).values,
+    lambda a, b, c: torch.quantile(a, 0.3, 1, True) + torch.cummax(b, 2).values - torch.cummin(a, 3).values,
     # sums, extremes, norms, sorting
     lambda a, b, c: a - torch.amax(b, (1, 2), keepdim=True) + torch.amin(a, 3, keepdim=True),
     lambda a, b, c: torch.max(a, b) + torch.max(a, 1, keepdim=True).values - torch.min(b, 2, keepdim=True)[0],

@@ -9,6 +9,7 @@ import copy
 from dataclasses import dataclass
 
 import torch
+from red_team_ideas import Copies, odd_model
 from red_team_operations import STEPS, modules
 from torch import Tensor, nn
 
@@ -114,3 +115,9 @@ def graph_target(seed: int) -> Target:
     """A random program."""
     torch.manual_seed(seed)
     return target_of("graph", RandomGraph(2 + seed % 7), 2 * torch.randn(16, 4, 4, 4))
+
+
+def idea_target(seed: int) -> Target:
+    """A program that nobody had tried."""
+    name, model, x = odd_model(seed)
+    return Target(name, Copies(model), Copies(copy.deepcopy(model).double()), x)

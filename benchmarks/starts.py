@@ -12,9 +12,10 @@ import argparse
 import json
 import time
 
-from onelip.bench.runs import NetworkSpec, RunSpec
+from onelip.bench.records import NetworkSpec, RunOptions, RunSpec
 from onelip.bench.training.distributed import joined_ranks
 from onelip.bench.training.plans import StepPlan
+from onelip.bench.training.resolve import resolve
 from onelip.bench.training.trainer import Trainer
 
 
@@ -47,7 +48,7 @@ def main() -> None:
         for method in given.methods:
             for start in given.starts:
                 network = NetworkSpec(method=method, width=given.width, init=start)
-                spec = RunSpec(network=network, epochs=1, recipe="short", seed=seed)
+                spec = resolve(RunOptions(network=network, epochs=1, recipe="short", seed=seed))
                 row = {"method": method, "start": start, "seed": seed}
                 print(json.dumps(row | scores_after(spec, given.steps)), flush=True)
 

@@ -24,6 +24,9 @@ FLAGS = [
     "--disable-sync",
 ]
 
+PATIENCE = 600_000
+"""Milliseconds: a loaded machine may take long, a broken page does not hang the suite."""
+
 needs_chromium = pytest.mark.skipif(
     not CHROMIUM.exists() and "CI" not in os.environ, reason="chromium is not installed (apt-get install chromium)"
 )

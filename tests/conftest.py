@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import own_home  # before anything that looks for the home folder
+
+# isort: split
+
 import importlib.util
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -14,9 +19,6 @@ pytest.register_assert_rewrite("layer_contract")
 # Virtual machines tend to announce AMX and not to have it: a bfloat16 product then kills the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
-# No test depends on what `onelip tune` has left in a developer's cache.
-os.environ["ONELIP_THRESHOLDS"] = "off"
-
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("repeatable")
 
@@ -24,6 +26,13 @@ hypothesis.settings.load_profile("repeatable")
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _real_home_is_left_alone() -> Iterator[None]:
+    yield
+    found, own_home.touched[:] = own_home.touched[:], []
+    assert not found, f"the real home folder was used: {found}"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -44,7 +44,7 @@ def shared_gradients(model: DistributedDataParallel, x: torch.Tensor) -> dict[st
 
 def refusals(x: torch.Tensor) -> list[str]:
     """What is said where DDP would look for parameters in the graph, or count on the order of the first pass."""
-    model, messages = build(list_methods()[0]), []
+    model, messages = build(list_methods()[0]).to(x.device), []
     searching = DistributedDataParallel(model, find_unused_parameters=True)
     for wrapped in (searching, DistributedDataParallel(model, static_graph=True)):
         try:
@@ -58,16 +58,16 @@ def _gradients(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
-def run(rank: int, world_size: int, folder: str) -> None:
+def run(rank: int, world_size: int, folder: str, device: str = "cpu") -> None:
     """Process entry point: rank 0 saves what it got."""
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/rendezvous", rank=rank, world_size=world_size)
-    part = batch().chunk(world_size)[rank]
+    part = batch().chunk(world_size)[rank].to(device)
     found = {}
     for method in list_methods():
-        wrapped = DistributedDataParallel(build(method))
+        wrapped = DistributedDataParallel(build(method).to(device))
         found[method.key] = gradients(wrapped, part)
-        found[f"{method.key} shared"] = shared_gradients(DistributedDataParallel(build(method)), part)
+        found[f"{method.key} shared"] = shared_gradients(DistributedDataParallel(build(method).to(device)), part)
     found["refused"] = refusals(part)
     if rank == 0:
         torch.save(found, Path(folder) / "gradients.pt")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onelip.bench.engines.engine_base import Ended, Engine
-from onelip.bench.runs import NetworkSpec
+from onelip.bench.records import NetworkSpec
 from onelip.bench.study.attempts import attempt
 from onelip.bench.study.job_base import Job, JobKind, JobOptions, JobState, JobStatus
 
@@ -39,6 +39,10 @@ class FakeJob(Job):
     @property
     def details(self) -> dict[str, Any]:
         return {"seed": 0, "budget": "1h"}
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        return {}
 
     @property
     def needs(self) -> tuple[Job, ...]:
@@ -89,9 +93,9 @@ class ScriptedEngine(Engine):
     def has_room(self, job: Job) -> bool:
         return self.room(job, len(self._running))
 
-    def start(self, job: Job) -> None:
-        self.started.append(job.name)
-        self._running.append(job)
+    def start(self, job: Job, *others: Job) -> None:
+        self.started += [one.name for one in (job, *others)]
+        self._running += [job, *others]
 
     @property
     def running(self) -> int:
@@ -125,7 +129,7 @@ class InlineEngine(Engine):
     def has_room(self, job: Job) -> bool:
         return not self._queue
 
-    def start(self, job: Job) -> None:
+    def start(self, job: Job, *others: Job) -> None:
         self._queue.append(job)
 
     @property

@@ -1,6 +1,9 @@
-"""Ordinary networks, written as people write them: a ResNet with BatchNorm and a VGG."""
+"""Ordinary networks, written as people write them: a ResNet with BatchNorm and a VGG; and a function as a model."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -77,3 +80,14 @@ class VGG(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.features(x).flatten(1)
         return self.scores(self.dropout(F.relu(self.hidden(x))))
+
+
+class Calls(nn.Module):
+    """A model that consists of one function, in float32."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)

@@ -1,4 +1,4 @@
-"""The methods that onelip comes with. Tests that name them must hold with further files in layers/ too."""
+"""The methods that onelip comes with. Tests that name them must hold with further files in layers/methods/ too."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import torch
 from fake_jobs import InlineEngine
 
 from onelip.bench.engines.driver import Driver, Silent
-from onelip.bench.runs import RunRecord, load_records
+from onelip.bench.records import RunRecord, load_records
 from onelip.bench.study.attempts import Attempt, read_attempts
 from onelip.bench.study.job_base import Job, JobStatus
 from onelip.bench.study.options import StudyOptions
@@ -27,6 +27,7 @@ OPTIONS = StudyOptions(
     batch_size=32,
     search_runs=1,
     recipe="short",
+    clock="cores",
     measure="none",
 )
 COMMAND = (

@@ -17,7 +17,7 @@ from typing import Any
 
 import tiny_data
 
-from onelip.bench.runs import Checkpoint, Run, load_checkpoint
+from onelip.bench.records import Checkpoint, Run, load_checkpoint
 from onelip.bench.training import loop
 
 VARIABLE = "ONELIP_TEST_STALLS"
@@ -56,7 +56,7 @@ if __name__ in ("__main__", "__mp_main__"):  # the second in processes of a trai
     install()
 
 if __name__ == "__main__":
-    # Drivers write no report here: matplotlib and pandas would take longer to load than the study takes to run.
+    # Drivers write no report here: matplotlib would take longer to load than the study takes to run.
     sys.modules["onelip.bench.cli.report"] = types.ModuleType("report")
     sys.modules["onelip.bench.cli.report"].__dict__["write_study_report"] = None
 

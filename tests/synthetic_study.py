@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from onelip.bench.paper.complexity import known_counts
+from onelip.bench.records import NetworkSpec, RunStatus, start_run
 from onelip.bench.report.advice import GIB, BudgetResult, Candidate, Limits
-from onelip.bench.report.cost_tables import LayerTheory, TheoryLine
 from onelip.bench.report.write_report import WrittenReport, write_report
-from onelip.bench.runs import NetworkSpec, RunStatus, start_run
-
-COSTS = ("input_macs", "input_memory", "parameter_macs", "parameter_memory")
 
 METHODS = ("aol", "bcop", "cayley", "cpl", "lot", "sll", "soc", "standard")
 # Invented: a base certified accuracy, a cost ratio, a memory ratio per method.
@@ -186,16 +184,7 @@ def written_report() -> tuple[tempfile.TemporaryDirectory[str], WrittenReport]:
     """The report of `full_study`, built once per process; the folder lives as long as the process."""
     folder = tempfile.TemporaryDirectory()
     study = full_study(Path(folder.name) / "study")
-    return folder, write_report(study, Path(folder.name) / "report", theory=THEORY)
-
-
-THEORY = LayerTheory(
-    "b = 256, s = 32, c = 64, k = 3, t = 10",
-    (
-        TheoryLine("aol", "published", dict.fromkeys(COSTS, "C"), dict.fromkeys(COSTS, 9.7e9), None),
-        TheoryLine("aol", "onelip", dict.fromkeys(COSTS, "2 C"), dict.fromkeys(COSTS, 1e9), dict.fromkeys(COSTS, 2e9)),
-    ),
-)
+    return folder, write_report(study, Path(folder.name) / "report", counts=known_counts())
 
 
 def full_study(runs: Path) -> Path:

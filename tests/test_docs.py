@@ -9,6 +9,8 @@ from typing import NoReturn
 
 import pytest
 
+from onelip.certification.operations import registered
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 LANGUAGES = {"python", "sh", "bash", "text"}
@@ -33,6 +35,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ONELIP_DATA", str(tmp_path / "cache"))
     monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    monkeypatch.setattr(registered, "_OPERATIONS", dict(registered._OPERATIONS))  # a page may register some
     names: dict[str, object] = {"__name__": f"docs.{page.stem}"}
     for language, text in blocks(page):
         if language == "python":
@@ -55,7 +58,7 @@ def test_files_that_pages_name_exist() -> None:
     paths = [*ROOT.glob("*.*"), *(path for folder in folders for path in (ROOT / folder).rglob("*.*"))]
     parts = [path.relative_to(ROOT).parts for path in paths]
     known = {"/".join(names[start:]) for names in parts for start in range(len(names))}
-    examples = {"my_module.py", "src/onelip/layers/reflection.py"}
+    examples = {"my_module.py", "src/onelip/layers/methods/reflection.py"}
     for page in (*PAGES, *ROOT.glob("*.md")):
         named = set(re.findall(r"`([\w./-]+\.(?:py|js|csv|toml|yml|j2|css))(?![\w(])", page.read_text()))
         assert named - examples <= known, page.name
@@ -66,6 +69,14 @@ def test_pages_say_what_is(page: Path) -> None:
     """No diary: no dates of development, nothing that is still to be done."""
     diary = r"\b20\d\d-\d\d-\d\d\b|not (been )?(run|made|measured|repeated) yet|has not been made|\bTODO\b"
     assert not re.search(diary, page.read_text()), page.name
+
+
+@each_page
+def test_tables_are_whole(page: Path) -> None:
+    """No row stands alone, as behind an empty line: it would be shown as text."""
+    outside = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for table in re.findall(r"(?:^\|.*\n)+", outside, re.MULTILINE):
+        assert re.match(r"\|.*\n\|[-:| ]+\|\n", table), table
 
 
 @each_page

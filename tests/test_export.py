@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import onelip
 from onelip.certification import BrokenCertificateError
+from onelip.certification.proven_model import output_check
 from onelip.errors import InvalidInputError
 from onelip.layers import Abs, AOLConv2d, AOLLinear, CayleyConv2d, FirstChannels, MaxMin
 
@@ -46,10 +50,17 @@ def test_torch_export_runs_on_any_batch_and_agrees(tmp_path: Path) -> None:
     assert torch.allclose(program(x), model(x), atol=1e-5)
 
 
+def test_torch_export_of_kernels_stored_channels_last_warns_of_nothing(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), MaxMin())
+    model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        onelip.export_torch(model.eval(), tmp_path / "model.pt2", (3, 8, 8))
+
+
 def test_a_program_that_computes_something_else_is_not_written(tmp_path: Path, monkeypatch) -> None:
-    wrong = torch.export.export(Small().eval(), (torch.rand(8, 3, 8, 8),))
+    wrong = torch.export.export(Small().eval(), (torch.rand(12, 3, 8, 8),))
     monkeypatch.setattr(torch.export, "load", lambda _: wrong)
-    monkeypatch.setattr("onelip.export._CHECKED", 8)
     with pytest.raises((BrokenCertificateError, RuntimeError)):
         onelip.export_torch(Small().eval(), tmp_path / "model.pt2", (3, 8, 8))
     assert not list(tmp_path.iterdir())
@@ -81,6 +92,49 @@ def test_models_that_are_no_classifiers_are_exported_and_checked(
     monkeypatch.setattr(torch.export, "load", lambda name: Shifted(right(name)))
     with pytest.raises(BrokenCertificateError, match="more than rounding"):
         onelip.export_torch(model, path, shape)
+    assert not list(tmp_path.iterdir())
+
+
+ENTRYWISE: list[Callable[[Tensor], Tensor]] = [
+    *(F.logsigmoid, F.softplus, F.elu, F.celu, F.selu, F.gelu, F.silu, F.mish, F.hardswish, F.hardsigmoid, F.softsign),
+    *(torch.sigmoid, torch.tanh, F.tanhshrink, torch.sin, torch.cos, torch.atan, torch.asinh, torch.erf, F.softshrink),
+    *(F.relu6, F.leaky_relu, torch.abs, lambda x: F.gelu(x, approximate="tanh"), lambda x: F.softplus(x, 30.0)),
+    *(lambda x: x * 0.3, lambda x: x / 3, lambda x: torch.lerp(x, x.abs(), 0.3), lambda x: F.threshold(x, 0.2, 0.2)),
+]
+
+
+class All(nn.Module):
+    """Functions of each entry, side by side."""
+
+    def __init__(self, functions: list[Callable[[Tensor], Tensor]]) -> None:
+        super().__init__()
+        self.functions, self.kind = functions, nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([function(x) for function in self.functions], 1)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_onnx_computes_every_entry_as_torch_does_over_the_whole_range(tmp_path: Path) -> None:
+    """Written as log(sigmoid(x)), LogSigmoid is -inf at -104 and -16.63 at -16."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    path = onelip.export_onnx(All(ENTRYWISE).eval(), tmp_path / "model.onnx", (2,))
+    sizes = torch.cat([10.0 ** torch.linspace(-44, 30, 600), torch.linspace(0.1, 120, 300)])
+    x = torch.stack([sizes, -sizes], 1)
+    (found,) = onnxruntime.InferenceSession(str(path)).run(["scores"], {"x": x.numpy()})
+    for function, part in zip(ENTRYWISE, torch.from_numpy(found).split(2, 1), strict=True):
+        for place in (0, 1):
+            check = output_check(All([function]).eval(), (1,))
+            check(x[:, place : place + 1], part[:, place : place + 1])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_onnx_leaves_out_is_not_written(tmp_path: Path) -> None:
+    """torch's exporter forgets the divisor."""
+    pytest.importorskip("onnxruntime")
+    model = All([lambda x: F.avg_pool2d(x, 2, divisor_override=3)]).eval()
+    with pytest.raises(BrokenCertificateError, match="more than rounding"):
+        onelip.export_onnx(model, tmp_path / "model.onnx", (1, 4, 4))
     assert not list(tmp_path.iterdir())
 
 

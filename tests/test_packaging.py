@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -72,6 +75,28 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd="/", check=False)
 
 
+def test_the_library_is_small(python: Path) -> None:
+    (wheel,) = python.parents[2].glob("onelip-*.whl")
+    assert sum(entry.file_size for entry in zipfile.ZipFile(wheel).infolist()) < 4 * 2**20
+
+
+def test_the_images_of_the_extra_come_from_the_same_folder(tmp_path: Path) -> None:
+    source = tmp_path / "a clone"
+    for part in ("src/onelip/version.py", "README.md", "LICENSE", "pyproject.toml", "packages/cifar10-mini"):
+        (source / part).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, source / part)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    build = [sys.executable, "-m", "pip", "wheel", *options, str(source)]
+    subprocess.run(build, check=True)
+    (wheel,) = tmp_path.glob("onelip-*.whl")
+    (distribution,) = importlib.metadata.Distribution.discover(path=[str(wheel)])
+    (needed,) = [line for line in distribution.requires or [] if "cifar10-mini" in line and "'bench'" in line]
+    address = needed.split(" @ ")[1].split(" ;")[0]
+    subprocess.run([*build[:-1], unquote(urlsplit(address).path)], check=True)
+    (images,) = tmp_path.glob("onelip_cifar10_mini-*.whl")
+    assert sum(name.endswith(".webp") for name in zipfile.ZipFile(images).namelist()) == 10
+
+
 def test_the_library_works_without_the_extra(python: Path) -> None:
     code = """
 import torch, onelip
@@ -90,4 +115,10 @@ def test_the_command_says_what_to_install(python: Path) -> None:
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
     assert "onelip[bench]" in done.stderr
-    assert "tyro" in done.stderr
+    assert "cyclopts" in done.stderr
+
+
+def test_the_checker_of_certificates_is_a_command(python: Path) -> None:
+    done = run(python.with_name("onelip-check"), "missing.cert")
+    assert done.returncode == 2
+    assert "missing.cert" in done.stderr

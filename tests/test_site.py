@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import tomllib
+from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
@@ -16,13 +17,19 @@ from typing import Any
 
 import make_site
 import pytest
-from chromium import barriers, needs_chromium, started_browser
+import radius_page
+import torch
+from chromium import PATIENCE, barriers, needs_chromium, started_browser
+from interactive_pages import candidates_of_site
 from method_pages import WHEN, typeset
 from notebooks import PAGES
+from playwright.sync_api import Browser, Page
 from shipped_methods import SHIPPED
 from test_docs import blocks
 
 import onelip
+from onelip.bench.report.advice import GIB, Limits, rank
+from onelip.bench.report.method_style import method_style
 
 ROOT = Path(__file__).parents[1]
 
@@ -73,25 +80,97 @@ def test_the_site_is_complete_and_asks_no_other_host(built: Path) -> None:
     assert outside <= {"https://arxiv.org", "https://openreview.net", "https://doi.org", "https://zensical.org"}
 
 
-KINDS = ("", "choosing/", "training/", "methods/", "methods/sandwich/", "api/onelip/", "api/models/")
-"""A page of each kind: the front page, with tables, with code, an index, a method, a reference."""
+KINDS = ("", "choosing/", "radius/", "training/", "methods/", "methods/sandwich/", "api/onelip/", "api/models/")
+"""A page of each kind: the front page, the interactive ones, with code, an index, a method, a reference."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One for the whole file: Playwright starts no second one beside it."""
+    with started_browser() as browser:
+        yield browser
 
 
 @needs_chromium
-def test_axe_finds_no_barrier(built: Path) -> None:
+def test_axe_finds_no_barrier(built: Path, browser: Browser) -> None:
     handler = functools.partial(SilentHandler, directory=str(built))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, started_browser() as browser:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for width, scheme in ((1280, "light"), (1280, "dark"), (390, "dark")):
             view: Any = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
             page = browser.new_context(**view).new_page()
-            page.set_default_timeout(0)  # a loaded machine may take as long as it likes
+            page.set_default_timeout(PATIENCE)
             for kind in KINDS:
                 page.goto(f"http://127.0.0.1:{server.server_port}/{kind}")
                 page.emulate_media(reduced_motion="reduce")
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, kind
                 assert barriers(page) == [], (kind, width, scheme)
         server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def opened(built: Path, browser: Browser) -> Iterator[Page]:
+    """A page of the site as a file: the interactive pages need no server. They print no error."""
+    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    page.set_default_timeout(PATIENCE)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    assert errors == []
+
+
+def set_slider(page: Page, name: str, value: float) -> None:
+    set_and_tell = "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }"
+    page.locator(f"#{name}").evaluate(set_and_tell, value)
+
+
+@needs_chromium
+def test_the_page_of_radii_computes_what_the_network_computes(opened: Page, built: Path) -> None:
+    opened.goto((built / "radius" / "index.html").as_uri())
+    data = opened.evaluate("({mean: onelipRadius.data.mean, radii: onelipRadius.pictures.map((p) => p.radius)})")
+    model = radius_page.half_weights(onelip.fuse(onelip.load_model(radius_page.NETWORK))).double()
+    for index, radius in enumerate(data["radii"]):
+        moved = f"onelipRadius.moved(onelipRadius.pictures[{index}], {{u}}, {{v}})"
+        at = [moved.format(u=u * radius, v=v * radius) for u, v in ((0, 0), (0.999, 0), (-0.6, 0.79), (2, 1))]
+        images = opened.evaluate(f"[{', '.join(at)}].map((pixels) => [...pixels])")
+        x = torch.tensor(images, dtype=torch.float64).view(4, 32, 32, 3).permute(0, 3, 1, 2)
+        x = x - torch.tensor(data["mean"], dtype=torch.float64)[:, None, None]
+        shown = opened.evaluate(f"[{', '.join(at)}].map((pixels) => onelipRadius.scoresOf(pixels))")
+        torch.testing.assert_close(torch.tensor(shown, dtype=torch.float64), model(x), rtol=1e-9, atol=1e-9)
+        assert float(onelip.certify(model, x[:1]).radii) == pytest.approx(radius, rel=1e-6)
+        assert len(set(torch.tensor(shown).argmax(1)[:3].tolist())) == 1, "within the certified ball"
+
+
+@needs_chromium
+def test_the_page_of_radii_says_what_is_proven_and_what_is_not(opened: Page, built: Path) -> None:
+    opened.goto((built / "radius" / "index.html").as_uri())
+    answer = opened.locator("#radius-answer")
+    assert "every change of this length leaves the answer" in answer.inner_text()
+    set_slider(opened, "radius-length", opened.evaluate("1.02 * onelipRadius.pictures[0].found"))
+    assert "has changed" in answer.inner_text()
+    set_slider(opened, "radius-angle", 180)
+    assert "happens to stay" in answer.inner_text()
+    opened.locator("#radius-picture").select_option("2")
+    assert "“frog”" in answer.inner_text()
+
+
+@needs_chromium
+def test_the_page_of_layers_advises_by_the_rule_of_the_command(opened: Page, built: Path) -> None:
+    opened.goto((built / "choosing" / "index.html").as_uri())
+    advice = opened.locator("#advice")
+    assert "Use SOC M" in advice.inner_text()
+    set_slider(opened, "memory", 1)
+    set_slider(opened, "latency", 6)
+    values = opened.evaluate(
+        "[...document.querySelectorAll('#memory-value, #latency-value')].map((o) => o.textContent)"
+    )
+    gib, ratio = (float(re.findall(r"[\d.]+", value)[0]) for value in values)
+    shown = [c for c in candidates_of_site()[0][1] if c.dataset == "cifar10"]
+    best = rank(shown, Limits(gib * GIB, None, ratio))[0].candidate
+    assert f"Use {method_style(best.method).label} {best.size}:" in advice.inner_text()
+    assert best.latency_ratio is not None
+    opened.locator("#advisor-evidence").select_option("ours, minutes on a CPU")
+    assert "Use BCOP XS" in advice.inner_text()
 
 
 class SilentHandler(SimpleHTTPRequestHandler):
@@ -105,6 +184,13 @@ def test_the_reference_has_every_function_and_class_of_onelip(built: Path) -> No
         thing = getattr(onelip, name)
         if callable(thing):
             assert f'id="{thing.__module__}.{name}"' in page, name
+
+
+def test_the_gallery_has_every_example(site: ModuleType) -> None:
+    programs = {path.stem: path.read_text() for path in (ROOT / "examples").glob("*.py")}
+    assert set(site.GALLERY) == set(programs)
+    page = (site.SOURCE / "gallery.md").read_text()
+    assert all(text.split('"""')[2].strip() in page for text in programs.values())
 
 
 def test_code_in_a_numbered_list_is_code_on_the_site_too() -> None:

@@ -47,6 +47,6 @@ def test_the_tutorial_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("ONELIP_DATA", str(tmp_path / "cache"))
     torch.manual_seed(0)
     found = outputs(PAGE)
-    assert len(found) == 13
+    assert len(found) == 11
     for printed, shown in found:
         assert shape_of(printed) == shape_of(shown)

@@ -19,9 +19,10 @@ from typing import Any
 import torch
 
 from onelip.bench.data import Dataset, DatasetInfo, catalogue
-from onelip.bench.runs import NetworkSpec, RunSpec, specs
-from onelip.bench.runs.durations import TrainingClock
+from onelip.bench.records import NetworkSpec, RunOptions, RunSpec, data_sets
+from onelip.bench.records.durations import TrainingClock
 from onelip.bench.training import loop
+from onelip.bench.training.resolve import resolve
 from onelip.bench.training.trainer import Trainer
 
 INFO = DatasetInfo("tiny", "noisy patterns", 4, 8, 320, 100, (0.5, 0.5, 0.5), "crop-flip")
@@ -44,7 +45,7 @@ def install(target: Any) -> None:
     """Make the data set known; `target(object, name, value)` sets an attribute, as `setattr` does."""
     entry = catalogue.CatalogueEntry(INFO, (), lambda path, progress: tiny_dataset())
     target(catalogue, "_ENTRIES", {**catalogue._ENTRIES, INFO.name: entry})
-    target(specs, "DATA_SETS", {**specs.DATA_SETS, INFO.name: INFO})
+    target(data_sets, "DATA_SETS", {**data_sets.DATA_SETS, INFO.name: INFO})
     stored = catalogue.load_cached
     target(catalogue, "load_cached", lambda info: stored(info) if ":" in info.name else tiny_dataset())
 
@@ -53,7 +54,7 @@ def run_spec(**values: Any) -> RunSpec:
     """A run from flat values, as the command line takes them."""
     names = {field.name for field in dataclasses.fields(NetworkSpec)}
     network = NetworkSpec(**{name: value for name, value in values.items() if name in names})
-    return RunSpec(network=network, **{name: value for name, value in values.items() if name not in names})
+    return resolve(RunOptions(network=network, **{name: value for name, value in values.items() if name not in names}))
 
 
 def ticking_clock(tick: float) -> Callable[..., TrainingClock]:

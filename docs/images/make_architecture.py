@@ -1,4 +1,4 @@
-"""Draws docs/images/architecture.svg: the two rooms and the direction of imports."""
+"""Draws docs/images/architecture.svg: the two halves and the direction of imports."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from pathlib import Path
 
 LIBRARY = [
     ("layers", "one method = one file:\nparameters, transformation, bound"),
-    ("certification", "the graph of a model,\nbounds, radii, attacks"),
-    ("models", "networks"),
+    ("certification", "the graph of a model,\nits bounds, its radii"),
     ("conversion", "an ordinary model,\nmade 1-Lipschitz"),
-    ("losses", "what training asks for"),
-    ("linalg", "matrix functions, proven norms,\nrounding errors"),
+    ("linalg", "the definition of every result"),
+    ("fast", "faster forms of the same"),
+    ("proofs", "upper bounds, rounding included"),
+    ("models", "networks"),
+    ("losses", "what training minimises"),
+    ("export, fuse, save", "other runtimes, files"),
 ]
 BENCH = [
     ("cli", "one command = one file"),
-    ("study", "a list of jobs"),
-    ("engines", "who runs them:\nlocal, slurm, ray, simulate"),
-    ("report", "records in, tables,\nfigures and advice out"),
-    ("search", "learning rates"),
+    ("study", "a list of jobs,\nsearches of learning rates"),
+    ("engines", "who runs them:\nlocal, slurm, ray"),
+    ("training", "the loop, its state, evaluation"),
     ("measurement", "time, memory, operations"),
-    ("training", "recipes, loop, resume"),
+    ("report", "records in, tables,\nfigures and advice out"),
     ("data", "images"),
-    ("published", "the paper's figures"),
-    ("runs", "specs, records, files, locks"),
+    ("records", "specs, recipes, records, locks"),
+    ("paper", "the paper's tables, settings\nand networks"),
 ]
 WIDTH, BOX_W, BOX_H, GAP = 940, 280, 64, 12
 
@@ -70,8 +72,9 @@ def main() -> None:
     tip += '<path d="M0 0L8 4L0 8z" fill="#44525f"/></marker></defs>'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {end + 10:.0f}" role="img" '
     head += 'aria-label="The benchmark above the library; imports go down only">'
+    paper = '<rect width="100%" height="100%" rx="10" fill="#fff"/>'  # dark pages are behind it
     target = Path(__file__).with_name("architecture.svg")
-    target.write_text(f"{head}<style>{style}</style>{tip}{bench}{arrow}{library}</svg>\n", encoding="utf-8")
+    target.write_text(f"{head}<style>{style}</style>{paper}{tip}{bench}{arrow}{library}</svg>\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Build the documentation site: the pages of docs/, and those that are made of the code.
+"""Build the documentation site: the pages of docs/, and those that are made from the code.
 
 `python docs/site/make_site.py` gathers the sources in build/site-source and builds build/site with zensical, where a
 warning is an error; `--serve` then shows it. What is written by hand is in docs/. Made here are the front page
-(README.md), one page per method (its docstring, its record, its published results), the reference of the API
-(docstrings, by mkdocstrings), the changelog, and the notebooks of the pages that are one program.
+(README.md), the gallery of examples/, one page per method (its docstring, its record, its published results), the
+reference of the API (docstrings, by mkdocstrings), the changelog, and the notebooks of the pages that are one program.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from interactive_pages import make_interactive
 from method_pages import method_index, method_page
 from notebooks import PAGES, write_notebooks
 
 import onelip
+from onelip.bench.report.advice import published_candidates
 from onelip.bench.report.advice_text import portraits
-from onelip.bench.report.candidates import published_candidates
 from onelip.layers import list_methods
 
 ROOT = Path(__file__).parents[2]
@@ -28,13 +29,23 @@ BUILD = ROOT / "build"
 SOURCE = BUILD / "site-source"
 REFERENCE = {
     "onelip": ("Certify, convert, fuse, export, save", []),
-    "layers": ("Layers", ["onelip.layers.base", "onelip.layers.shapes", "onelip.layers.activations"]),
-    "parts": ("Parts of networks", ["onelip.layers.centering", "onelip.layers.pooling", "onelip.layers.combine"]),
-    "models": ("Networks", ["onelip.models.convnet", "onelip.models.fastnet"]),
+    "layers": (
+        "Layers",
+        [
+            *("onelip.layers.layer", "onelip.layers.convolutions", "onelip.layers.linear"),
+            *(f"onelip.layers.{name}" for name in ("create_conv1d", "create_conv3d", "create_conv_transpose")),
+            "onelip.layers.parametrize",
+        ],
+    ),
+    "parts": (
+        "Parts of networks",
+        [f"onelip.layers.blocks.{name}" for name in ("activations", "centering", "pooling", "combine")],
+    ),
+    "models": ("Networks", [f"onelip.models.{name}" for name in ("convnet", "fastnet", "liresnet", "lipnextnet")]),
     "losses": ("Losses", ["onelip.losses"]),
     "certification": (
         "Certificates",
-        ["onelip.certification.certificates", "onelip.certification.accuracy", "onelip.certification.explain"],
+        [f"onelip.certification.{name}" for name in ("certificates", "accuracy", "explain", "registered_bounds")],
     ),
 }
 NAMES = (
@@ -49,14 +60,31 @@ EXPORTED = "What can I call? These names are in `onelip` itself: `import onelip`
 
 
 INTERNALS = (
-    *("evaluates_in_float64", "transforms_parameters", "zero_channels_stay_zero", "last_core_size", "choose_form"),
-    *("has_unused_transformation", "vanilla_export", "tensors_to_transform", "core_size", "transform_given"),
-    *("keep_states", "hand_over", "take_back", "deployed", "register_parameter", "train", "transform_layers"),
-    *("stacked_tensors", "ParametrisedLayer", "signal", "has_torch_taps", "holds_for_volumes", "gram_power"),
-    *("orthogonal_by_rank", "keeps_taps", "core_kernel", "core_taps", "weight_shape", "surroundings"),
-    *("read_geometry", "check_stride", "start_weight", "extra_repr", "is_frozen", "shared"),
+    *("traits", "choose_form"),
+    *("vanilla_export", "tensors_to_transform", "core_size", "build", "request"),
+    *(
+        "keep_states",
+        "deployed",
+        "register_parameter",
+        "train",
+        "operators_of",
+    ),
+    *("stacked_tensors", "ParametrisedLayer", "signal", "gram_power"),
+    *("keeps_taps", "core_kernel", "core_taps", "convolution_geometry"),
+    *(
+        "read_geometry",
+        "check_stride",
+        "initialise_weight",
+        "extra_repr",
+        "is_frozen",
+        "sources",
+        "core_tensors",
+        "of_groups",
+    ),
 )
 """What layers have for each other: their files explain it, the reference leaves it out."""
+GALLERY = ("certify", "convert", "own_data", "critic", "regression", "export_and_serve")
+"""The programs in the order in which one reads them."""
 MOVED_PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -86,9 +114,11 @@ def gather() -> None:
         shutil.copy(ROOT / name, SOURCE / target)
     for page in SOURCE.glob("*.md"):
         page.write_text(moved(page.read_text()))
+    (SOURCE / "gallery.md").write_text(gallery())
     for name in ("extra.css", "extra.js"):
         shutil.copy(Path(__file__).with_name(name), SOURCE)
     shutil.copytree(Path(__file__).with_name("overrides"), BUILD / "overrides", dirs_exist_ok=True)
+    make_interactive(SOURCE)
     write_notebooks(SOURCE / "notebooks")
     for name in PAGES:
         page = SOURCE / f"{name}.md"
@@ -106,6 +136,17 @@ def gather() -> None:
     for name, (title, modules) in REFERENCE.items():
         entries = [_entry(module) for module in modules] or [EXPORTED, *map(_name_entry, NAMES)]
         (SOURCE / "api" / f"{name}.md").write_text("\n\n".join([f"# {title}", *entries]) + "\n")
+
+
+def gallery() -> str:
+    """The programs of examples/, each with what it does, how to run it, and its code."""
+    parts = ["# Gallery", "Each program is complete and has fewer than 60 lines."]
+    for name in GALLERY:
+        _, words, code = (ROOT / "examples" / f"{name}.py").read_text().split('"""', 2)
+        purpose, usage = words.strip().split("\n\n")
+        parts += [f"## {name.replace('_', ' ').capitalize()}", purpose, f"```sh\n{usage}\n```"]
+        parts.append(f"```python\n{code.strip()}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def _entry(module: str) -> str:
@@ -128,6 +169,7 @@ def moved(text: str) -> str:
     Code in a numbered list is indented by the three spaces of the list and four more; the site's Markdown wants eight.
     """
     text = re.sub(r"\]\((?:\.\./)?docs/", "](", text)
+    text = re.sub(r"\]\((?:\.\./)?examples/(\w+)\.py", lambda link: f"](gallery.md#{link[1].replace('_', '-')}", text)
     for old, new in MOVED_PAGES.items():
         text = re.sub(rf"\]\((?:\.\./)?{re.escape(old)}", f"]({new}", text)
     text = re.sub(r"\[(!\[[^\]]*\]\([^)]*\))\]\(LICENSE\)", r"\1", text)

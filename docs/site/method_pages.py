@@ -7,7 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from onelip.bench.measurement.complexity import pretty
+from onelip.bench.paper.complexity import pretty, published_costs
 from onelip.layers import MethodInfo, list_methods
 
 GUARANTEES = {
@@ -36,7 +36,7 @@ WHEN: dict[str, str] = tomllib.loads(Path(__file__).with_name("when.toml").read_
 def method_page(method: MethodInfo, best: str | None) -> str:
     """Formula and reason, names, costs, results, paper."""
     docstring = typeset((sys.modules[method.conv.__module__].__doc__ or "").strip())
-    costs, conv, linear = method.published, method.conv.__name__, method.linear_layer.__name__
+    costs, conv, linear = published_costs(method.key), method.conv.__name__, method.linear_layer.__name__
     inputs = f"{spelled(costs.input_operations)} | {pretty(costs.input_macs)} | {pretty(costs.input_memory)}"
     parameters = f"{spelled(costs.parameter_operations)} | {pretty(costs.parameter_macs)}"
     parameters += f" | {pretty(costs.parameter_memory)}"
@@ -76,8 +76,8 @@ C = b s² c² k², M = b s² c and P = c² k², the products, inputs and paramet
 | of the input, in every pass | {inputs} |
 | of the parameters, per training step | {parameters} |
 
-In evaluation the parameters are transformed once. [Speed](../speed.md) has measured times, and
-[layers](../layers.md) says what onelip computes differently from the original code.
+In evaluation the parameters are transformed once. [Speed](../speed.md) has measured times.
+[Reproducing the paper](../reproduction.md#what-follows-the-published-code) says what differs from the published code.
 {paper}"""
 
 

@@ -6,67 +6,34 @@ the layers; it comes with the extra `bench`.
 
 from __future__ import annotations
 
-from onelip import layers, losses, models, optim, pretrained
-from onelip.certification import (
-    Normalise,
-    Residual,
-    UnknownLipschitzConstant,
-    certified_accuracy,
-    certify,
-    explain,
-    lipschitz_bound,
-    lipschitz_table,
-)
-from onelip.checkpoints import load_model, save_model
-from onelip.conversion import convert
-from onelip.errors import InvalidInputError, OnelipError
-from onelip.export import export_onnx, export_torch
-from onelip.fusing import fuse
-from onelip.layers import create_conv, create_linear, get_method, list_methods
-from onelip.layers.sharing import shared_transforms
-from onelip.linalg.training_precision import exact_transforms
-from onelip.losses import MultiMargin, OffsetCrossEntropy
-from onelip.models import ConvNet, accelerate, create
-from onelip.tuning import tune
-from onelip.version import __version__
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "ConvNet",
-    "InvalidInputError",
-    "MultiMargin",
-    "Normalise",
-    "OffsetCrossEntropy",
-    "OnelipError",
-    "Residual",
-    "UnknownLipschitzConstant",
-    "__version__",
-    "accelerate",
-    "certified_accuracy",
-    "certify",
-    "convert",
-    "create",
-    "create_conv",
-    "create_linear",
-    "exact_transforms",
-    "explain",
-    "export_onnx",
-    "export_torch",
-    "fuse",
-    "get_method",
-    "layers",
-    "lipschitz_bound",
-    "lipschitz_table",
-    "list_methods",
-    "load_model",
-    "losses",
-    "models",
-    "optim",
-    "pretrained",
-    "save_model",
-    "shared_transforms",
-    "tune",
-]
+from onelip.version import __version__ as __version__
 
+if TYPE_CHECKING:
+    from onelip.public import *  # noqa: F403 - the public names, for type checkers
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    __all__: list[str]
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Import what a public name stands for when it is first used: `onelip --help` need not wait for torch."""
+        if name == "__all__":
+            names = vars(importlib.import_module("onelip.public"))
+            value = sorted(key for key in names if key == "__version__" or not key.startswith("_"))
+        elif name.startswith("__"):  # asked for by import machinery and debuggers
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        elif importlib.util.find_spec(f"{__name__}.{name}"):
+            value = importlib.import_module(f"{__name__}.{name}")
+        else:
+            public = importlib.import_module("onelip.public")
+            if not hasattr(public, name):
+                raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            value = getattr(public, name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return __getattr__("__all__")

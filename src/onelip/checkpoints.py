@@ -48,14 +48,21 @@ def save_model(
 ) -> str:
     """Write the network to `path`, all or nothing, and return the SHA-256 of the file.
 
-    A crash leaves a file that was there before as it was. Weights that are not finite are refused, and so is a model
-    whose parameters are not those of a new one: what is saved can be loaded.
+    A crash leaves an earlier file as it was. Weights that are not finite are refused, and so is a model whose
+    parameters differ from a new one's, because it could not be loaded.
 
     Args:
         model: a network of `onelip.models`, or with `factory` any model.
         path: the file.
         factory: function that builds such a model, or its name as "package.module:function".
         arguments: keyword arguments for the factory that JSON can hold; tuples arrive as lists.
+
+    Examples:
+        >>> import onelip
+        >>> model = onelip.ConvNet("aol", None, num_classes=10, input_size=8, width=4)
+        >>> digest = onelip.save_model(model, "aol.safetensors")
+        >>> len(digest)
+        64
     """
     header: dict[str, Any]
     name = next((name for name, network in NETWORKS.items() if type(model) is network), None)
@@ -120,6 +127,11 @@ def load_model(
         factory: function that builds the model, for a file that was saved with one; the name in it is not imported.
         allow: packages, modules or full names ("package.module:function") that a file may name as its factory. What is
             allowed is imported and called with the arguments in the file, so allow only code that you trust.
+
+    Examples:
+        >>> import onelip
+        >>> onelip.load_model("cifar10-fast-2m").input_shape
+        (3, 32, 32)
     """
     if isinstance(path, str) and path in pretrained.names():
         content, sha256 = pretrained.weights(path), sha256 or pretrained.card(path)["sha256"]
@@ -161,7 +173,7 @@ def _named_network(described: dict[str, Any]) -> NamedNetwork:
     unknown = set(arguments) & {"device", "dtype"}
     if unknown:
         raise InvalidInputError(f"arguments in its header may not have {', '.join(sorted(unknown))}")
-    return network(**arguments, device="meta")
+    return network(**{**network.absent_arguments, **arguments}, device="meta")
 
 
 def _filled(model: nn.Module, tensors: dict[str, Tensor], what: str) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-_NEEDED = ("optuna", "tyro", "rich", "pandas", "matplotlib", "jinja2", "PIL", "filelock")
+_NEEDED = ("cyclopts", "rich", "matplotlib", "jinja2", "PIL", "filelock")
 """What the extra `bench` installs."""
 
 

@@ -21,16 +21,34 @@ class OnelipError(Exception):
 
 
 class InvalidInputError(OnelipError, ValueError):
-    """An argument, a file or a name that cannot be used."""
+    """An argument, a file or a name that cannot be used.
+
+    Examples:
+        >>> import onelip
+        >>> try:
+        ...     onelip.create_linear("no such method", 4, 3)
+        ... except onelip.InvalidInputError:
+        ...     print("not a method")
+        not a method
+    """
 
 
 class UnknownLipschitzConstant(InvalidInputError):  # noqa: N818 - the name says what is missing
-    """A module for which no upper bound is known. It is never counted as 1."""
+    """A module for which no upper bound is known. It is never counted as 1.
+
+    Examples:
+        >>> import torch, onelip
+        >>> try:
+        ...     onelip.lipschitz_bound(torch.nn.Hardshrink(), (4,))
+        ... except onelip.UnknownLipschitzConstant:
+        ...     print("no bound is known")
+        no bound is known
+    """
 
 
 class UnreliableRoutineError(OnelipError, ArithmeticError):
     """A routine of the linear algebra library returned what a product refutes, and no other routine did better."""
 
 
-class BrokenCertificateError(Exception):
+class BrokenCertificateError(OnelipError):
     """A proven statement turned out false: the program or its arithmetic is not what the proof speaks of."""

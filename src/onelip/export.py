@@ -3,9 +3,9 @@
     export_onnx(model, "model.onnx", (3, 32, 32))
     export_torch(model, "model.pt2", (3, 32, 32))
 
-The exported program computes in float32 what the fused model computes. Before the file gets its name, it is run on
-random inputs by its own runtime and compared with the exact scores: a difference beyond the proven rounding error of
-float32 raises, and nothing is written.
+The exported program computes in float32 what the fused model computes. Before the file gets its name, it is run by
+its own runtime on random inputs of all sizes and compared with the exact scores: a difference beyond the proven
+rounding error of float32 raises, and nothing is written.
 """
 
 from __future__ import annotations
@@ -17,30 +17,42 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from onelip.atomic_files import write_atomically
 from onelip.certification import Certifier
-from onelip.certification.bounds import checked_shape, output_check
+from onelip.certification.proven_model import checked_shape, output_check
 from onelip.errors import InvalidInputError
 from onelip.fusing import fuse
 
 Check = Callable[[Tensor, Tensor], None]
 """Of inputs and of what a program returns for them; raises where that is not the model's."""
 
+_REWRITTEN: dict[Any, Callable[..., Tensor]] = {
+    torch.ops.aten.log_sigmoid.default: lambda x: -nn.functional.softplus(-x),
+}
+"""Operations that torch writes to ONNX as something else: the logarithm of a sigmoid, which is -inf at -90."""
+
 OPSET = 20
 """Version of the ONNX operators: every runtime since 2023 has it."""
 
-_CHECKED = 8
-"""Random inputs on which an export is compared with the exact scores."""
+_SIZES = (1.0, 1.0, 1e-38, 1e-20, 1e-6, 10.0, 30.0, 100.0, 1e3, 1e6, 1e12, 1e30)
+"""Of the random inputs on which an export is compared with the exact scores."""
 
 
 def export_onnx(model: nn.Module, path: str | Path, input_shape: Sequence[int] | None = None) -> Path:
     """Write a fused copy of `model` as an ONNX file with input `x` and output `scores`, for batches of any size.
 
-    Needs the extra `onnx`. `input_shape` is that of one input without the batch; by default `model.input_shape`.
+    Needs the extra `onnx`. `input_shape` is the shape of one input without the batch; by default `model.input_shape`.
+
+    Examples:
+        >>> import onelip
+        >>> model = onelip.create_linear("aol", 4, 3)
+        >>> onelip.export_onnx(model, "model.onnx", (4,)).name
+        'model.onnx'
     """
     if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
         raise InvalidInputError('export to ONNX needs the extra "onnx": pip install "onelip[onnx]"')
@@ -50,11 +62,10 @@ def export_onnx(model: nn.Module, path: str | Path, input_shape: Sequence[int] |
     batch = {0: torch.export.Dim("batch")}
     with _target(path) as temporary:
         with _quiet():
+            exported = torch.export.export(fused, (example,), dynamic_shapes=(batch,))
             program = torch.onnx.export(
-                fused,
-                (example,),
+                exported.run_decompositions(_REWRITTEN),
                 dynamo=True,
-                dynamic_shapes=(batch,),
                 opset_version=OPSET,
                 input_names=["x"],
                 output_names=["scores"],
@@ -68,7 +79,15 @@ def export_onnx(model: nn.Module, path: str | Path, input_shape: Sequence[int] |
 
 
 def export_torch(model: nn.Module, path: str | Path, input_shape: Sequence[int] | None = None) -> Path:
-    """Write a fused copy of `model` as a program of `torch.export` (read it with `torch.export.load`)."""
+    """Write a fused copy of `model` as a program of `torch.export` (read it with `torch.export.load`).
+
+    Examples:
+        >>> import torch, onelip
+        >>> model = onelip.create_linear("aol", 4, 3)
+        >>> path = onelip.export_torch(model, "model.pt2", (4,))
+        >>> torch.export.load(path).module()(torch.randn(2, 4)).shape
+        torch.Size([2, 3])
+    """
     fused, example, check = _fused(model, input_shape)
     batch = {0: torch.export.Dim("batch")}
     with _target(path) as temporary:
@@ -78,14 +97,17 @@ def export_torch(model: nn.Module, path: str | Path, input_shape: Sequence[int] 
 
 
 def _fused(model: nn.Module, input_shape: Sequence[int] | None) -> tuple[nn.Module, Tensor, Check]:
-    """The fused model in float32 on the CPU, a small batch, and what tells outputs that are not the model's.
+    """The fused model in float32 on the CPU, inputs of all sizes, and what tells outputs that are not the model's.
 
     What has no bound is refused before torch tries to export it. Scores are compared in pairs, as certificates compare
     them; the outputs of a critic, of a regression or of a network of images as they are.
     """
     shape = checked_shape(model, input_shape)
     fused = fuse(model, shape).cpu().float()
-    example = torch.rand((_CHECKED, *shape), generator=torch.Generator().manual_seed(0))
+    for tensor in (*fused.parameters(), *fused.buffers()):
+        tensor.data = tensor.data.contiguous()  # of kernels stored channels_last torch.export warns
+    drawn = torch.randn((len(_SIZES), *shape), generator=torch.Generator().manual_seed(0))
+    example = drawn * torch.tensor(_SIZES).reshape(-1, *[1] * len(shape))
     with torch.no_grad():
         outputs = fused(example)
     are_scores = not isinstance(outputs, Tensor) or (outputs.dim() == 2 and outputs.shape[1] > 1)

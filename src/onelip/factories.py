@@ -13,14 +13,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, cast
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any, cast
 
 from onelip.errors import InvalidInputError, OnelipError, one_line
 
-Factory = Callable[..., nn.Module]
+if TYPE_CHECKING:
+    from torch import nn
+
+Factory = Callable[..., "nn.Module"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -110,6 +110,9 @@ def taken_arguments(factory: Factory, offered: Mapping[str, Any]) -> dict[str, A
 
 def build(factory: Factory, arguments: Mapping[str, Any]) -> nn.Module:
     """The model that a factory makes of these arguments; the global random state stays as it was."""
+    import torch  # here, since records name factories without torch
+    from torch import nn
+
     name = f"{getattr(factory, '__module__', '?')}:{getattr(factory, '__qualname__', type(factory).__name__)}"
     try:
         with torch.random.fork_rng(devices=[]):

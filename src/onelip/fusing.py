@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from onelip.errors import InvalidInputError
-from onelip.layers.base import LipschitzLayer
-from onelip.layers.relu_forms import relu_form
-from onelip.layers.shapes import LipschitzConv2d
+from onelip.layers.blocks.relu_forms import relu_form
+from onelip.layers.convolutions import LipschitzConv2d
+from onelip.layers.layer import LipschitzLayer
 from onelip.linalg.fourier import Size
 
 
@@ -27,10 +27,19 @@ def fuse(
 ) -> nn.Module:
     """A copy of `model` in evaluation mode where every `LipschitzLayer` is replaced by `layer.fuse(size)`.
 
-    `input_shape` is that of one input without the batch, such as (3, 32, 32); by default `model.input_shape`
+    `input_shape` is the shape of one input without the batch, such as (3, 32, 32); by default `model.input_shape`
     if there is one. Without either, only layers that do not depend on the image size can be fused. Outputs
     equal those of `model.eval()`. The fused layers are frozen: training them would void their guarantee.
     With `activations="relu"`, MaxMin and Abs are written by ReLUs and sums, for verifiers that know nothing else.
+
+    Examples:
+        >>> import torch, onelip
+        >>> from onelip.layers import AOLConv2d, MaxMin
+        >>> onelip.fuse(torch.nn.Sequential(AOLConv2d(2, 4, 3), MaxMin()), (2, 8, 8))
+        Sequential(
+          (0): Conv2d(2, 4, kernel_size=(3, 3), ...)
+          (1): MaxMin(dim=1)
+        )
     """
     if activations not in ("keep", "relu"):
         raise InvalidInputError(f"activations={activations!r} is not known, use keep or relu")

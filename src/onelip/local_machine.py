@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Where data sets and measured thresholds are kept: `ONELIP_DATA`, or `~/.cache/onelip`."""
+    """Where data sets are kept: `ONELIP_DATA`, or `~/.cache/onelip`."""
     chosen = os.environ.get("ONELIP_DATA")
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "onelip"
 

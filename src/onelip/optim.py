@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
-from onelip.layers.stiefel import OnManifold
+from onelip.layers.methods.stiefel import OnManifold
 
 
 def retract(model: nn.Module) -> None:

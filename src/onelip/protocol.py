@@ -1,7 +1,11 @@
-"""The protocol of the comparison paper: radii, sizes, widths and data sets, each written here and nowhere else."""
+"""The protocol of the comparison paper: radii, sizes, widths and data sets, each written here and nowhere else.
+
+So are the sizes of onelip's other networks, which records name without building them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,10 +20,33 @@ WIDTHS = {"XS": 16, "S": 32, "M": 64, "L": 128}
 
 SIZES = tuple(WIDTHS)
 
+
+@dataclass(frozen=True)
+class NetworkInfo:
+    """What is known of a network without building it."""
+
+    method: str
+    """The method it is made for."""
+    widths: Mapping[str, int]
+    """Width by size."""
+    usual_size: str = "XS"
+    """The size that is trained where none is given."""
+
+
+_DOUBLED = {"XS": 64, "S": 128, "M": 256, "L": 512}
+
+NETWORK_FACTS = {
+    "fastnet": NetworkInfo("stiefel", {"XS": 48, "S": 64, "M": 96, "L": 128}, usual_size="S"),
+    "liresnet": NetworkInfo("spectral", _DOUBLED),
+    "bronet": NetworkInfo("bro", _DOUBLED),
+    "lipnext": NetworkInfo("stiefel", _DOUBLED),
+}
+"""The networks of `onelip.models.NETWORKS`."""
+
 REFERENCE = "reference"
 """In the place of a method: the plain network that all costs are compared with."""
 
-AugmentationName = Literal["none", "shift-flip", "crop-flip", "randaugment"]
+AugmentationName = Literal["none", "flip", "shift-flip", "crop-flip", "randaugment"]
 
 
 @dataclass(frozen=True)
@@ -62,3 +89,22 @@ DATA_SETS = {
     )
 }
 """The data sets of the paper, and the part of CIFAR-10 that comes with the benchmark."""
+
+NOT_GIVEN = "not given"
+"""In the place of a cost."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Complexity:
+    """Leading costs of one layer in the notation of the comparison paper.
+
+    Each cost is an expression in b (batch), s (image side), c (channels), k (kernel side) and t (inner
+    iterations), in Python syntax; `operations` names what is computed.
+    """
+
+    input_operations: str = NOT_GIVEN
+    input_macs: str = NOT_GIVEN
+    input_memory: str = NOT_GIVEN
+    parameter_operations: str = NOT_GIVEN
+    parameter_macs: str = NOT_GIVEN
+    parameter_memory: str = NOT_GIVEN

@@ -23,11 +23,11 @@ from onelip.certification.leaves import in_float64
 from onelip.errors import InvalidInputError
 from onelip.fusing import fuse
 from onelip.layers import MaxMin, create_conv, create_linear, list_methods
-from onelip.layers.aol import AOLConv2d, AOLLinear
-from onelip.layers.soc import SOCConv2d
-from onelip.layers.transformed import Kernel, Transformed
-from onelip.linalg.exponential_series import series_norm_bound, squared_modulus
+from onelip.layers.methods.aol import AOLConv2d, AOLLinear
+from onelip.layers.methods.soc import SOCConv2d
+from onelip.layers.operators import Kernel, Operator
 from onelip.models import ConvNet
+from onelip.proofs.exponential_series import series_norm_bound, squared_modulus
 
 METHODS = [method.key for method in list_methods()]
 SOUND = [method.key for method in list_methods() if method.guarantee != "none"]
@@ -209,7 +209,7 @@ class LouderThanDeclared(Declared):
 
 
 class LoudAOL(AOLLinear):
-    def apply_to(self, x: Tensor, transformed: Transformed) -> Tensor:
+    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
         return super().apply_to(x, transformed).mul(2)
 
 
@@ -277,7 +277,7 @@ def test_a_weight_tampered_with_after_caching_is_seen(method: str) -> None:
     layer = stirred(create_conv(method, 4, 4, kernel_size=3))
     layer(torch.zeros(1, 4, 6, 6))
     before = layer.lipschitz_bound((6, 6))
-    transformed = layer.transformed((6, 6))
+    transformed = layer.operator((6, 6))
     tensors = transformed.tensors()
     name = next(n for n in ("kernel", "matrices", "inner") if n in tensors)
     tensors[name].mul_(10.0 if method == "sll" else 1.01)  # SLL's bound leaves room
@@ -289,7 +289,7 @@ def test_a_weight_tampered_with_after_caching_is_seen(method: str) -> None:
 def test_a_power_iteration_in_place_of_the_bound_is_seen() -> None:
     """Trap 1: CPL with a norm that is 0.5 % short is not 1-Lipschitz, and its bound says so."""
     layer = stirred(create_conv("cpl", 4, 4, kernel_size=3))
-    transformed = layer.transformed((6, 6))
+    transformed = layer.operator((6, 6))
     transformed.tensors()["kernel"].mul_(1.005)
     assert layer.lipschitz_bound((6, 6)) > 1.005
 
@@ -297,7 +297,7 @@ def test_a_power_iteration_in_place_of_the_bound_is_seen() -> None:
 @pytest.mark.parametrize("method", ["cpl", "sll"])
 def test_a_residual_layer_whose_kernel_is_not_finite(method: str) -> None:
     layer = stirred(create_conv(method, 3, 3, kernel_size=3))
-    layer.transformed((5, 5)).tensors()["kernel"][0, 0, 0, 0] = math.nan
+    layer.operator((5, 5)).tensors()["kernel"][0, 0, 0, 0] = math.nan
     assert layer.lipschitz_bound((5, 5)) == math.inf
 
 
@@ -327,8 +327,8 @@ def test_shapes_are_needed() -> None:
 
 def test_a_new_method_gets_its_bound_from_its_family() -> None:
     class Halved(AOLConv2d):
-        def transform_tensors(self, tensors: Any, size: Any) -> Kernel:
-            return Kernel(super().transform_tensors(tensors, size).kernel / 2, self.padding_mode)
+        def transform_tensors(self, tensors: Any, request: Any) -> Kernel:
+            return Kernel(super().transform_tensors(tensors, request).kernel / 2, self.padding_mode)
 
     assert Halved(3, 3, 3).lipschitz_bound((5, 5)) <= 0.5 + 1e-6
 
@@ -352,7 +352,7 @@ def test_series_of_the_exponential(terms: int, norm: float) -> None:
 def test_soc_series_with_a_kernel_that_is_not_quite_skew(padding_mode: Literal["circular", "zeros"]) -> None:
     layer = stirred(SOCConv2d(3, 3, 3, padding_mode=padding_mode, algorithm="series"))
     assert layer.lipschitz_bound((5, 5)) <= 1 + 1e-6
-    layer.transformed((5, 5)).tensors()["generator"][0, 0, 1, 1] += 0.01
+    layer.operator((5, 5)).tensors()["generator"][0, 0, 1, 1] += 0.01
     assert 1.001 < worst_norm(layer, (3, 5, 5), 1) <= layer.lipschitz_bound((5, 5)) < 1.2
 
 

@@ -17,18 +17,18 @@ from onelip.certification import (
     certified_accuracy,
     certify,
 )
-from onelip.certification.bounds import trace
 from onelip.certification.call_arguments import Arguments
 from onelip.certification.frozen import frozen_copy
 from onelip.certification.graph import Graph
 from onelip.certification.leaves import Proofs, in_float64
+from onelip.certification.proven_model import trace
 from onelip.certification.rounding import error_at_sample, error_in_ball, own_rounding
 from onelip.certification.tracing import Tracer
 from onelip.errors import InvalidInputError
-from onelip.layers import FirstChannels, Householder, MaxMin, create_conv, create_linear, list_methods
-from onelip.layers.cayley import CayleyLinear
-from onelip.linalg.layer_bound import FLOAT32, FLOAT64
+from onelip.layers import AOLLinear, FirstChannels, Householder, MaxMin, create_conv, create_linear, list_methods
+from onelip.layers.methods.cayley import CayleyLinear
 from onelip.models import ConvNet
+from onelip.proofs.layer_bound import FLOAT32, FLOAT64
 
 METHODS = [method.key for method in list_methods()]
 
@@ -54,7 +54,7 @@ def test_radius_is_tight_for_an_orthogonal_linear_model(arithmetic: Any) -> None
     model = orthogonal_model()
     x = torch.randn(200, 12)
     layer = model[0]
-    truth = exact_distance(layer.transformed().tensors()["matrix"][:4], layer.bias.detach()[:4], x)  # pyright: ignore
+    truth = exact_distance(layer.operator().tensors()["matrix"][:4], layer.bias.detach()[:4], x)  # pyright: ignore
     radii = certify(model, x, arithmetic=arithmetic).radii
     assert (radii <= truth).all()
     if arithmetic == "float64":
@@ -108,10 +108,12 @@ def test_trap_12_ties_and_what_is_not_finite_certify_nothing(arithmetic: Any) ->
     assert certificate.margins[:4].tolist() == [0.0] * 4
 
 
-def test_weights_that_are_not_finite_certify_nothing() -> None:
-    model = nn.Linear(2, 2).eval()
-    model.weight.data[0, 0] = math.inf
-    assert certify(model, torch.randn(3, 2)).radii.tolist() == [0.0] * 3
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_weights_that_are_not_finite_are_named(value: float) -> None:
+    model = nn.Sequential(AOLLinear(2, 2), nn.Linear(2, 2)).eval()
+    next(model.parameters()).data[0, 0] = value
+    with pytest.raises(InvalidInputError, match=r"the weights of 0 \(AOLLinear\) are not finite"):
+        certify(model, torch.randn(3, 2))
 
 
 def test_scores_that_never_change_stay_finite() -> None:
@@ -243,12 +245,12 @@ def test_float64_pass_uses_the_deployed_weights() -> None:
     """Not weights transformed anew in float64: those are another function, 1e-7 away."""
     layer = create_conv("lot", 4, 4, kernel_size=3).eval()
     x = torch.randn(2, 4, 6, 6, dtype=torch.float64)
-    transformed = layer.transformed((6, 6)).map(Tensor.double)
+    transformed = layer.operator((6, 6)).map(Tensor.double)
     twin = in_float64(nn.Sequential(layer))
     with torch.no_grad():
         assert torch.equal(twin(x), copy.deepcopy(layer).double().apply_to(x, transformed))
         assert not torch.equal(twin(x), copy.deepcopy(layer).double().eval()(x))
-        layer.transformed((6, 6)).tensors()["matrices"].mul_(2)
+        layer.operator((6, 6)).tensors()["matrices"].mul_(2)
         assert torch.allclose(twin(x), 2 * copy.deepcopy(layer).double().apply_to(x, transformed), atol=1e-6)
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from onelip.bench.cli import run
+from onelip.bench.records.views import diagnosed_layers
 from onelip.bench.report.figures.layer_lines import draw_layers, save_diagnostics
-from onelip.bench.report.read_study import diagnosed_layers
 from onelip.certification import lipschitz_bound
 from onelip.certification.diagnostics import batch_variance, diagnose
 from onelip.checkpoints import save_model
@@ -158,4 +158,4 @@ def test_check_of_bad_input(checkpoint: Path, tmp_path: Path, capsys: pytest.Cap
     errors = capsys.readouterr().err
     assert "cannot be read" in errors
     assert "choose another --dataset" in errors
-    assert "samples=0" in errors
+    assert "--samples must be 1 or more, not 0" in errors

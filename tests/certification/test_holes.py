@@ -141,7 +141,7 @@ class MixesTheBatch(nn.Module):
             "cat": lambda: torch.cat([y[1:], y[:1]]),
             "permute": lambda: y.permute(1, 0),
             "sort": lambda: y.sort(0).values,
-            "stack": lambda: torch.stack([y, y])[0],
+            "stack": lambda: torch.stack([y, y])[:, 0],
             "iteration": lambda: torch.stack([row for row in y]),  # noqa: C416 - iterates
             "norm": lambda: y / y.norm(),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import itertools
 import random
@@ -17,10 +18,12 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from onelip.certification import BrokenCertificateError, Certifier, UnknownLipschitzConstant, certify, lipschitz_bound
+from onelip.certification.tracing import Tracer
 from onelip.errors import InvalidInputError
 from onelip.layers import AOLLinear, CPLLinear, StandardLinear
 
 X = torch.tensor([[1.0, 0.25]])
+PYTHONS_OWN = builtins.isinstance, nn.Module.__call__, torch.is_tensor
 
 
 class Code(nn.Module):
@@ -87,7 +90,7 @@ def test_code_that_hides_what_it_reads_is_refused(code: Callable[..., Any]) -> N
 
 
 def test_an_error_that_a_model_catches_is_raised_again() -> None:
-    refused(Code(rescues_a_module, norm=nn.LayerNorm(2)), "LayerNorm")
+    refused(Code(rescues_a_module, norm=nn.LayerNorm(2, eps=0.0)), "LayerNorm")
 
 
 def test_a_traced_value_is_a_tensor_to_the_model() -> None:
@@ -98,6 +101,38 @@ def test_a_traced_value_is_a_tensor_to_the_model() -> None:
 
     assert lipschitz_bound(Code(code), (2,)) == pytest.approx(3, rel=1e-6)
     assert isinstance(Code(code)(X), Tensor)
+
+
+def test_a_trace_replaces_nothing_that_other_threads_use() -> None:
+    def code(self: Code, x: Tensor) -> Tensor:
+        assert (builtins.isinstance, nn.Module.__call__, torch.is_tensor) == PYTHONS_OWN
+        return x
+
+    assert lipschitz_bound(Code(code), (2,)) == 1
+
+
+def test_a_model_is_traced_three_times_and_called_five_times_for_one_certificate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Traced with either answer and on the batch; called on two and three random inputs, and on the batch.
+
+    Both checks also run one input alone.
+    """
+    calls, traces, trace = list[int](), list[int](), Tracer.trace
+
+    class Counted(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            if type(input) is Tensor:
+                calls.append(len(input))
+            return super().forward(input)
+
+    def counted(self: Tracer, arguments: Any) -> Any:
+        traces.append(arguments.batch)
+        return trace(self, arguments)
+
+    monkeypatch.setattr(Tracer, "trace", counted)
+    certify(Counted(4, 3).eval(), torch.randn(5, 4))
+    assert (traces, calls) == ([2, 2, 5], [2, 1, 3, 5, 1])
 
 
 def test_the_bound_of_a_model_is_checked_against_the_program_too() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from onelip.certification.precision import ieee_arithmetic
-from onelip.linalg.proven import gamma
+from onelip.proofs.proven import gamma
 
 HAS_NEW_SWITCHES = hasattr(torch._C, "_set_fp32_precision_setter")
 needs_new_switches = pytest.mark.skipif(not HAS_NEW_SWITCHES, reason="torch has fp32_precision from 2.9 on")
@@ -38,26 +38,24 @@ def switches() -> dict[Any, Any]:
     return state
 
 
-def set_new(path: str, value: str) -> None:
-    owner: Any = torch.backends
-    for name in path.split(".") if path else []:
-        owner = getattr(owner, name)
-    owner.fp32_precision = value
+def set_new(backend: str, operation: str, value: str) -> None:
+    """Set as the attributes of torch.backends do, which refuse once anything imported torch.testing's helpers."""
+    torch._C._set_fp32_precision_setter(backend, operation, value)
 
 
 SETTINGS: dict[str, Callable[[], Any]] = {
     "nothing": lambda: None,
     "old medium": lambda: torch.set_float32_matmul_precision("medium"),
-    "old cudnn": lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+    "old cudnn": lambda: torch._C._set_cudnn_allow_tf32(False),
     "old cublas": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
 }
 if HAS_NEW_SWITCHES:
     SETTINGS |= {
-        "convolutions": lambda: set_new("mkldnn.conv", "bf16"),
-        "products": lambda: set_new("mkldnn.matmul", "bf16"),
-        "cuda": lambda: set_new("cuda.matmul", "tf32"),
-        "all": lambda: set_new("", "tf32"),
-        "mixed": lambda: (torch.set_float32_matmul_precision("high"), set_new("mkldnn.matmul", "bf16")),
+        "convolutions": lambda: set_new("mkldnn", "conv", "bf16"),
+        "products": lambda: set_new("mkldnn", "matmul", "bf16"),
+        "cuda": lambda: set_new("cuda", "matmul", "tf32"),
+        "all": lambda: set_new("generic", "all", "tf32"),
+        "mixed": lambda: (torch.set_float32_matmul_precision("high"), set_new("mkldnn", "matmul", "bf16")),
     }
 
 
@@ -68,8 +66,11 @@ def _as_before() -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_switches_are_set_and_restored(setting: str) -> None:
+def test_switches_are_set_and_restored(setting: str, frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where torch.backends is frozen, as importing torch.testing's helpers leaves it."""
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", not frozen)
     SETTINGS[setting]()
     before = switches()
     with ieee_arithmetic() as assumed:
@@ -86,10 +87,10 @@ def test_switches_are_set_and_restored(setting: str) -> None:
 def test_a_switch_that_inherits_goes_on_to_inherit() -> None:
     for key in PRECISIONS:
         torch._C._set_fp32_precision_setter(*key, "none")
-    set_new("", "tf32")
+    set_new("generic", "all", "tf32")
     with ieee_arithmetic():
         pass
-    set_new("", "ieee")
+    set_new("generic", "all", "ieee")
     assert all(torch._C._get_fp32_precision_getter(*key) == "ieee" for key in PRECISIONS)
 
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from onelip import layers
 from onelip.certification import lipschitz_bound
 from onelip.certification.operations import registered
-from onelip.layers.base import LipschitzLayer
-from onelip.layers.bounded import BoundedModule
+from onelip.layers.layer import LipschitzLayer
+from onelip.proofs.bounded import BoundedModule
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -99,3 +99,11 @@ def test_no_attack_beats_a_certificate(red_team: ModuleType, kind: str, seeds: i
 @pytest.mark.parametrize("kind", ["orders", "rational"])
 def test_the_attacks_beat_a_careless_certificate(red_team: ModuleType, kind: str) -> None:
     assert any(red_team.run_scenario(kind, seed, red_team.naive).successes for seed in range(4))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_programs_that_nobody_had_tried_are_refused_or_hold(red_team: ModuleType) -> None:
+    ideas = sys.modules["red_team_ideas"].IDEAS
+    tallies = [red_team.run_scenario("ideas", seed) for seed in range(len(ideas))]
+    assert not [tally for tally in tallies if tally.successes]
+    assert len([tally for tally in tallies if tally.trials]) > len(ideas) / 2

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from onelip.certification import certify
-from onelip.certification.bounds import trace
 from onelip.certification.call_arguments import Arguments
 from onelip.certification.frozen import frozen_copy
 from onelip.certification.leaves import Proofs, in_float64
+from onelip.certification.proven_model import trace
 from onelip.certification.rounding import error_at_sample, error_in_ball, own_rounding
 from onelip.certification.tracing import Tracer
 from onelip.layers import FirstChannels, create_conv, create_linear
-from onelip.linalg.layer_bound import FLOAT32, FLOAT64
-from onelip.linalg.measured_rounding import error_at
+from onelip.proofs.layer_bound import FLOAT32, FLOAT64
+from onelip.proofs.measured_rounding import error_at
 
 SAMPLES, CANDIDATES = 60, 200
 

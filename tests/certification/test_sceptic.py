@@ -241,8 +241,8 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
     "set_": (Written(lambda s, x: x.clone().set_(s.ones), ones=torch.ones(3, 4)), "set_"),
     "vmap": (Written(lambda s, x: torch.func.vmap(s.head)(x)), "true tensors"),
     "a buffer that counts": (Written(counted, calls=torch.zeros(())), "another function at every call"),
-    "a choice by a mask of values": (Written(lambda _, x: torch.where(x > 0, x, 30 * x)), "jumps"),
-    "masked_fill": (Written(lambda _, x: x.masked_fill(x > 0.2, 3.0)), "constant mask"),
+    "a choice by a mask of values": (Written(lambda _, x: torch.where(x > 0, x, 30 * x + 1)), "jumps"),
+    "masked_fill": (Written(lambda _, x: x.masked_fill(x > 0.2, 3.0)), "comparison"),
     "indices of a sort": (Written(lambda _, x: x[:, x.sort(1).indices[0]]), "jumps"),
     "products of values": (Written(lambda _, x: torch.bmm(x[:, :, None], x[:, None, :]).sum(2)), "product of two"),
     "statistics of the batch": (

@@ -19,7 +19,7 @@ from hostile.trials import Trial
 from PIL import Image
 from synthetic_study import train_config
 
-from onelip.bench.runs import RunStatus, dump_json, parse_json, start_run
+from onelip.bench.records import RunStatus, dump_json, parse_json, start_run
 
 NASTY = "\x1b]0;owned\x07\x9b2J\u202e\ud800[red]x[/red][/]\\042\\076<img src=x onerror=hit()>"
 REPORT = ("report", "runs", "--out", "out", "--no-theory")
@@ -139,8 +139,8 @@ def linked_run(sandbox: Path) -> Trial:
     return Trial((*TRAIN, "--runs-dir", "runs"), is_sealed=True, untouched=(_VICTIM,))
 
 
-def linked_journal(sandbox: Path) -> Trial:
-    _link_to_victim(_only(sandbox, "searches/*/journal.log"), sandbox)
+def linked_trial(sandbox: Path) -> Trial:
+    _folder_link(next(sandbox.glob("searches/*/jobs/trial-*")), sandbox)
     return Trial(SEARCH, is_sealed=True, untouched=(_VICTIM,))
 
 
@@ -394,7 +394,7 @@ ATTACKS: dict[Callable[[Path], Trial], str] = {
     ),
     **dict.fromkeys((sparse_plan, twice_in_the_plan, endless_plan, linked_notes, linked_job), "study"),
     **dict.fromkeys((piped_checkpoint, piped_training_log), "checkpoint"),
-    linked_journal: "search",
+    linked_trial: "search",
     **dict.fromkeys(
         (climbing_members, links_in_an_archive, bomb_of_a_member, bomb_of_a_name, bomb_beside_the_members, deep_gzip),
         "archives",

@@ -42,10 +42,9 @@ _PLACES: tuple[tuple[str, ...], ...] = (
     ("compare", "--out", "?", "--dry-run", "--methods", "?"),
     ("compare", "--budgets", "?", "--dry-run", "--width", "4"),
     ("compare", "--engine", "?", "--dry-run"), ("compare", "--workers", "?", "--dry-run", "--width", "?"),
-    ("job", "?", "x"), ("job", "runs", "?"), ("jobs", "?"), ("plan", "--gpu", "?", "--preset", "quick"),
-    ("plan", "--gpus", "?", "--preset", "?"),
+    ("job", "?", "x"), ("job", "runs", "?"), ("jobs", "?"),
     ("search", *NETWORK, "--epochs", "1", "--quiet", "--trials", "1", "--studies-dir", "?"),
-    ("search", *NETWORK, "--epochs", "1", "--trials", "?", "--sampler", "?"),
+    ("search", *NETWORK, "--epochs", "1", "--trials", "?", "--search-seed", "?"),
     ("methods", "?"), ("theory", "?"), ("published", "?"), ("reproduce", "--methods", "?"), ("measure", "?"),
     ("measure", "macs", "--methods", "?"),
 )  # fmt: skip

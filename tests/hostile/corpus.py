@@ -162,7 +162,7 @@ def _snapshot(folder: Path) -> dict[str, object]:
     for path in folder.rglob("*"):
         if path.is_symlink():
             found[str(path.relative_to(folder))] = os.readlink(path)
-        elif path.is_file() and path.name not in (".lock", ".journal-lock"):
+        elif path.is_file() and path.name != ".lock":
             size = path.stat().st_size  # that of a sparse file says enough
             found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).digest() if size < 2**28 else size
     return found

@@ -22,10 +22,10 @@ from PIL import Image
 from synthetic_study import layers, train_config, train_metrics
 
 from onelip.bench.cli import run
-from onelip.bench.data import catalogue, cifar_layouts
+from onelip.bench.data import catalogue, cifar
 from onelip.bench.data.cifar import Part, read_cifar
 from onelip.bench.data.tiny_imagenet import TINY_IMAGENET, read_tiny_imagenet
-from onelip.bench.runs import RunStatus, start_run
+from onelip.bench.records import RunStatus, start_run
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
 from onelip.bench.study.study_file import add_to_study
@@ -129,7 +129,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
 @contextlib.contextmanager
 def small_data_sets() -> Iterator[None]:
     """The data set "tiny" is known, and the official ones have a handful of images, so that good archives are small."""
-    layout = replace(cifar_layouts.CIFAR10, parts=_PARTS)
+    layout = replace(cifar.CIFAR10, parts=_PARTS)
     with contextlib.ExitStack() as stack:
         tiny_data.install(lambda target, name, value: stack.enter_context(patch.object(target, name, value)))
         entries = dict(catalogue._ENTRIES)

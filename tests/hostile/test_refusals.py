@@ -15,8 +15,7 @@ from hostile.good_files import TRAIN, make_archives, make_runs, small_data_sets
 
 from onelip.atomic_files import read_end, read_regular
 from onelip.bench.cli import run
-from onelip.bench.engines.engine_base import JobCommand
-from onelip.bench.engines.process import start_process
+from onelip.bench.engines.engine_base import JobCommand, start_process
 from onelip.bench.terminal import Terminal
 
 

@@ -237,9 +237,9 @@ def cache(random: Random, sandbox: Path) -> Trial:
     return Trial(random.choice(commands), (path,), may_write=("runs", path))
 
 
-def journal(random: Random, sandbox: Path) -> Trial:
-    path = _any(random, sandbox, "searches/*/journal.log")
-    _change(random, sandbox / path, _jsonl if random.randrange(2) else damaged_bytes)
+def trial(random: Random, sandbox: Path) -> Trial:
+    path = _any(random, sandbox, "searches/*/runs/*/record.json")
+    _change(random, sandbox / path, _json_or_bytes)
     return Trial(SEARCH, (path,), may_write=("searches",))
 
 
@@ -254,5 +254,5 @@ KINDS: dict[str, Kind] = {
     "image": Kind("images", image, 8),
     "arrays": Kind("images", arrays, 8),
     "cache": Kind("images", cache, 5),
-    "journal": Kind("search", journal, 5),
+    "trial": Kind("search", trial, 5),
 }

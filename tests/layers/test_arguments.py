@@ -89,11 +89,11 @@ def test_single_images_work_as_in_torch(method: MethodInfo) -> None:
 @each_method
 @pytest.mark.parametrize("kernel", [1, 3, 5, 7])
 def test_every_initialisation_works(method: MethodInfo, kernel: int) -> None:
-    for init in method.conv.initialisations:
+    for init in method.conv.traits.initialisations:
         layer = method.conv(4, 4, kernel, init=init)
         assert all(parameter.isfinite().all() for parameter in layer.parameters())
         assert layer(torch.randn(1, 4, 4, 4)).isfinite().all()
-    for init in method.linear_layer.initialisations:
+    for init in method.linear_layer.traits.initialisations:
         assert method.linear_layer(4, 4, init=init)(torch.randn(1, 4)).isfinite().all()
 
 

@@ -14,9 +14,9 @@ from layer_contract import CONVS, FEATURES, STATES, assert_close, fresh, image_s
 from torch import Tensor, nn
 
 from onelip.layers import MethodInfo, get_method, list_methods
-from onelip.layers.frequency_conv import CheapestFormConv2d
-from onelip.layers.shapes import ParametrisedLayer
-from onelip.layers.transformed import Kernel
+from onelip.layers.kernel_layers import KernelOrFrequencyConv2d
+from onelip.layers.operators import Kernel
+from onelip.layers.parametrised import ParametrisedLayer
 
 METHODS = list_methods()
 LIPSCHITZ = [method for method in METHODS if method.guarantee != "none"]
@@ -26,7 +26,7 @@ DTYPES = [torch.float64, torch.float32]
 def supports(method: MethodInfo, case: str) -> bool:
     """Whether a method has this case: "frequencies" is for the methods that choose between two forms."""
     if case == "frequencies":
-        return issubclass(method.conv, CheapestFormConv2d)
+        return issubclass(method.conv, KernelOrFrequencyConv2d)
     return case == "linear" or CONVS[case].get("padding_mode", "circular") in method.conv.padding_modes
 
 
@@ -82,7 +82,7 @@ class TestBounds:
         side, channels = st.integers(1, 5), st.integers(1, 4)
         inputs, outputs = data.draw(channels, "in"), data.draw(channels, "out")
         kernel, stride = data.draw(st.sampled_from([1, 3, 5, 7]), "kernel"), data.draw(st.integers(1, 3), "stride")
-        kernel = max(kernel, stride) if method.conv.orthogonal_by_rank else kernel
+        kernel = max(kernel, stride) if method.conv.traits.orthogonal_by_rank else kernel
         mode = data.draw(st.sampled_from(method.conv.padding_modes), "padding_mode")
         height, width = data.draw(side, "height"), data.draw(side, "width")
         bias, dtype = data.draw(st.booleans(), "bias"), data.draw(st.sampled_from(DTYPES), "dtype")

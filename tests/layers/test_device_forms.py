@@ -6,22 +6,26 @@ allocations are free, everything else is at least one kernel.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
+import layer_contract as contract
 import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from onelip.fast.stacking import stacked_transforms
 from onelip.layers import MethodInfo, create_conv, list_methods
 from onelip.layers.fft_products import half_spectrum, spectrum_to_kernel
-from onelip.layers.stacking import stacked_transforms
 from onelip.linalg import constants
 from onelip.linalg.device_forms import device_forms
 from onelip.linalg.fourier import kernel_to_frequency
-from onelip.models import ConvNet
+from onelip.models import ConvNet, FastNet, LiResNet
 
 METHODS = [pytest.param(method, id=method.key) for method in list_methods()]
 LAUNCHES = {"standard": 110}
@@ -58,13 +62,45 @@ def test_launches_of_a_training_pass(method: MethodInfo) -> None:
     assert launches.counts.total() <= LAUNCHES.get(method.key, MOST_LAUNCHES), launches.counts.most_common(12)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_training_step_looks_at_no_number(method: MethodInfo) -> None:
-    """Meta tensors have none: whatever asks for one, and would make the host wait for a device, raises."""
-    with torch.device("meta"), device_forms("accelerator"):
-        net = ConvNet(method.key, None, 10, width=4).train()
+class NoFloat64(TorchDispatchMode):
+    """Refuses what a device without float64 refuses."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            wide = isinstance(tensor, Tensor) and tensor.dtype in (torch.float64, torch.complex128)
+            assert not (wide and tensor.is_meta), f"{func} has a result of {tensor.dtype}"
+        return result
+
+
+NETWORKS = [
+    *(pytest.param(lambda key=m.key: ConvNet(key, None, 10, width=4), id=m.key) for m in list_methods()),
+    pytest.param(lambda: FastNet(width=16), id="fastnet"),
+    pytest.param(lambda: LiResNet("bro", width=16, depth=2, dense=2, dense_width=32), id="liresnet"),
+]
+
+
+@pytest.mark.parametrize("build", NETWORKS)
+def test_a_step_looks_at_no_number_and_has_no_float64(build: Callable[[], nn.Module]) -> None:
+    """Meta tensors have no numbers: whatever asks for one, and would make the host wait for a device, raises."""
+    with torch.device("meta"), device_forms("mps"), NoFloat64():
+        net = build().train()
         net(torch.empty(2, 3, 32, 32)).square().sum().backward()
+        net.eval()(torch.empty(2, 3, 32, 32))
     assert all(parameter.grad is not None for parameter in net.parameters() if parameter.requires_grad)
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated in favor of torch.linalg:UserWarning")
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", ["circular", "linear"])
+def test_the_forms_of_xla_are_the_same_layers(method: MethodInfo, kind: str) -> None:
+    layer, x = contract.make(method, kind), contract.samples(kind)
+    for training in (True, False):
+        other = copy.deepcopy(layer.train(training))
+        expected = _trained(layer, x) if training else [layer(x)]
+        with device_forms("xla"):
+            actual = _trained(other, x) if training else [other(x)]
+        torch.testing.assert_close(actual, expected, rtol=1e-7, atol=1e-9)
 
 
 def _trained(net: nn.Module, x: Tensor) -> list[Tensor]:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
 from jacobians import norm_at
 
-from onelip.layers import create_conv, get_method, list_methods
-from onelip.layers.frequency_conv import CheapestFormConv2d
-from onelip.linalg.thresholds import Thresholds, forced_thresholds
+from onelip.layers import create_conv, get_method, kernel_layers, list_methods
+from onelip.layers.kernel_layers import KernelOrFrequencyConv2d
 
-METHODS = [method.key for method in list_methods() if issubclass(get_method(method.key).conv, CheapestFormConv2d)]
-FORMS = {"kernel": Thresholds(0, 0), "frequencies": Thresholds(10, 10)}
+METHODS = [method.key for method in list_methods() if issubclass(get_method(method.key).conv, KernelOrFrequencyConv2d)]
+SHARES = {"kernel": 0, "frequencies": 10}
+
+
+@contextmanager
+def forced_form(share: float) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_layers, "WHOLE_SHARE", share)
+        patch.setattr(kernel_layers, "FREQUENCY_SHARE", share)
+        yield
 
 
 @pytest.mark.parametrize("size", [(4, 4), (4, 6)], ids=["one matrix", "two matrices"])
@@ -24,11 +33,11 @@ def test_the_bound_of_either_form_holds(method: str, size: tuple[int, int]) -> N
         for parameter in layer.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     points, outputs = torch.randn(3, 3, *size, dtype=torch.float64), []
-    for values in FORMS.values():
+    for share in SHARES.values():
         own = copy.deepcopy(layer).eval()
-        with forced_thresholds(values):
-            assert isinstance(own, CheapestFormConv2d)
-            assert own.acts_on_frequencies(size) == (values is FORMS["frequencies"])
+        with forced_form(share):
+            assert isinstance(own, KernelOrFrequencyConv2d)
+            assert own.acts_on_frequencies(size) == (share == SHARES["frequencies"])
             bound = own.lipschitz_bound(size)
             exact = max(norm_at(own, x) for x in points)
             outputs.append(own(points))
@@ -42,9 +51,9 @@ def test_the_bound_of_either_form_holds(method: str, size: tuple[int, int]) -> N
 def test_gradients_of_both_forms_agree(method: str) -> None:
     layer = create_conv(method, 3, 3, 3).double()
     x, gradients = torch.randn(2, 3, 4, 4, dtype=torch.float64), []
-    for values in FORMS.values():
+    for share in SHARES.values():
         own = copy.deepcopy(layer)
-        with forced_thresholds(values):
+        with forced_form(share):
             own(x).square().sum().backward()
         gradients.append([parameter.grad for parameter in own.parameters()])
     torch.testing.assert_close(*gradients, rtol=1e-7, atol=1e-8)

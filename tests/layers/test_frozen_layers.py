@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 import onelip
 from onelip.layers import MethodInfo, list_methods
-from onelip.layers.base import LipschitzLayer
+from onelip.layers.layer import LipschitzLayer
 from onelip.models import ConvNet
 
 METHODS = [pytest.param(method, id=method.key) for method in list_methods()]
@@ -24,13 +24,13 @@ METHODS = [pytest.param(method, id=method.key) for method in list_methods()]
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[LipschitzLayer]:
     """Layers whose parameters are transformed, one of each batch."""
     found: list[LipschitzLayer] = []
-    original = LipschitzLayer.transform_given
+    original = LipschitzLayer.build
 
     def noted(self: LipschitzLayer, *args: object, **kwargs: object) -> object:
         found.append(self)
         return original(self, *args, **kwargs)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(LipschitzLayer, "transform_given", noted)
+    monkeypatch.setattr(LipschitzLayer, "build", noted)
     return found
 
 

@@ -23,8 +23,8 @@ from onelip import lipschitz_bound
 from onelip.errors import InvalidInputError
 from onelip.layers import StandardConv2d, create_conv, create_conv1d, create_conv_transpose, list_methods
 from onelip.layers.geometry import Geometry
-from onelip.layers.spatial import KernelConv2d
-from onelip.layers.transformed import Grouped, Kernel
+from onelip.layers.kernel_layers import KernelConv2d
+from onelip.layers.operators import Grouped, Kernel
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SIZE = (7, 10)
@@ -89,8 +89,7 @@ def test_where_nothing_moves_pixels_are_where_they_were(circular: bool, transpos
     for kernel in ((1, 1), (2, 3), (4, 5), (7, 6)):
         geometry = Geometry(kernel, (1, 1), None, (1, 1), circular, transposed)
         assert geometry.moves_nothing
-        assert [place[:-1] for place in geometry._places((3, 5))] == [(0, 0, 3, 0, 0, 3), (0, 0, 5, 0, 0, 5)]
-        assert all(place.shift == 0 for place in geometry._places((3, 5)))
+        assert geometry._places((3, 5)) == ((0, 3, 0, 3, 0), (0, 5, 0, 5, 0))
         with pytest.raises(InvalidInputError, match="an image side of 0 is too small"):
             geometry.read(torch.zeros(1, 2, 0, 5))
         with pytest.raises(InvalidInputError, match="an image side of 0 is too small"):
@@ -261,14 +260,14 @@ def test_a_kernel_is_applied_with_its_stride(key: str, kernel: tuple[int, int], 
     assert isinstance(operator, Grouped if "groups" in options else Kernel)
     unshuffled = geometry.write(operator.apply(geometry.read(x), layer.bias), (7, 8))
     assert_close(layer(x), unshuffled, 1e-12)
-    taps = layer.surroundings._strided_taps(operator, 4)
+    taps = layer.convolution_geometry._strided_taps(operator, 4)
     assert taps is not None
     assert taps.shape == (6, 4 // layer.groups, *kernel)
 
 
 def test_a_strided_layer_has_no_more_parameters_than_that_of_torch() -> None:
     for method in list_methods():
-        if not method.conv.square and method.conv.has_torch_taps:
+        if not method.conv.traits.square and method.conv.traits.has_torch_taps:
             layer, plain = method.conv(8, 32, 4, stride=2), nn.Conv2d(8, 32, 4, stride=2)
             count, needed = (sum(p.numel() for p in module.parameters()) for module in (layer, plain))
             assert count <= 1.01 * needed, method.key

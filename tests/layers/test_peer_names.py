@@ -1,4 +1,4 @@
-"""Names of other packages: every marked one of docs/your_model.md is there, and does what it says."""
+"""Names of other packages: every marked one of docs/coming_from.md is there, and does what it says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jacobians import norm_at
 from onelip import layers, losses
 from onelip.layers import AdaptiveOrthoConv2d, BCOPConv2d, LOTConv2d
 
-PAGE = Path(__file__).parents[2] / "docs" / "your_model.md"
+PAGE = Path(__file__).parents[2] / "docs" / "coming_from.md"
 
 
 def test_every_marked_name_exists() -> None:

@@ -80,7 +80,7 @@ def test_estimates_are_below_the_norm_and_close_after_a_step() -> None:
 
     def share() -> float:
         """The divisor over the norm."""
-        kernel = layer.transformed((8, 8)).tensors()["kernel"]
+        kernel = layer.operator((8, 8)).tensors()["kernel"]
         return float((layer.weight[0, 0, 0, 0] / kernel[0, 0, 0, 0]).detach() / truth)
 
     found = [share() for _ in range(40)]

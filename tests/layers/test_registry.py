@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib.util
 import json
 import os
@@ -18,8 +19,12 @@ from shipped_methods import SHIPPED
 
 import onelip
 from onelip import layers
-from onelip.layers import LipschitzLayer, create_conv, create_linear, get_method, list_methods
-from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
+from onelip.layers import LipschitzLayer, create_conv, create_linear, get_method, list_methods, methods
+from onelip.layers.contract import Traits
+from onelip.layers.convolutions import LipschitzConv2d
+from onelip.layers.linear import LipschitzLinear
+from onelip.layers.parametrised import ParametrisedLayer
+from onelip.layers.registry import find_methods
 
 ROOT = Path(__file__).parents[2]
 KEY = "reflection"
@@ -48,17 +53,14 @@ def test_exported_names_exist() -> None:
 
 
 def test_the_static_names_are_those_of_the_shipped_methods() -> None:
-    """What type checkers see: the list of names in the file, which no new method has to join."""
+    """What type checkers see: the names in the file, which no new method has to join."""
     source = ast.parse(Path(str(layers.__file__)).read_text())
-    (listed,) = (
-        ast.literal_eval(statement.value)
-        for statement in source.body
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__"
-    )
+    (static,) = (statement.body for statement in source.body if isinstance(statement, ast.If))
+    listed = [alias.name for node in static if isinstance(node, ast.ImportFrom) for alias in node.names]
+    listed += [ast.unparse(node.targets[0]) for node in static if isinstance(node, ast.Assign)]
     exported = {name: getattr(layers, name) for name in listed if not name.startswith("Lipschitz")}
     classes = {name for name, each in exported.items() if isinstance(each, type) and issubclass(each, LipschitzLayer)}
     classes = {name for name in classes if exported[name].__name__ == name}  # the others are names of other packages
-    classes -= {"FrobeniusConv2d"}  # spectral normalisation by another norm
     names = {get_method(key).conv.__name__.removesuffix("Conv2d") for key in SHIPPED}
     kinds = ("Conv1d", "Conv2d", "ConvTranspose2d", "Linear")
     volumes = {name + "Conv3d" for name in names if hasattr(layers, name + "Conv3d")}
@@ -80,15 +82,23 @@ def example() -> str:
     return found
 
 
+def test_contributing_lists_every_flag() -> None:
+    bases = (LipschitzLayer, ParametrisedLayer, LipschitzConv2d)
+    flags = {n: v for base in bases for n, v in vars(base).items() if type(v) is bool and n != "signal"}
+    flags |= {trait.name: trait.default for trait in dataclasses.fields(Traits) if type(trait.default) is bool}
+    listed = re.findall(r"^\| `(\w+)` \| `(True|False)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert dict(listed) == {name: str(value) for name, value in flags.items()}
+
+
 def test_a_new_file_is_listed_and_exported(tmp_path: Path) -> None:
-    """In a copy of the package with the file dropped into layers/."""
+    """In a copy of the package with the file dropped into layers/methods/."""
     shutil.copytree(
         Path(onelip.__file__).parent, tmp_path / "onelip", ignore=shutil.ignore_patterns("__pycache__", "*.webp")
     )
-    (tmp_path / "onelip" / "layers" / f"{KEY}.py").write_text(example())
+    (tmp_path / "onelip" / "layers" / "methods" / f"{KEY}.py").write_text(example())
     program = (
         "from onelip.layers import *; import sys; print(ReflectionConv2d(2, 3, 3), SOCLinear(2, 3), file=sys.stderr)\n"
-        "from onelip.bench.cli import main; main(['methods', '--json'])"
+        "from onelip.bench.cli import run; run(['methods', '--json']); sys.stdout = sys.stderr; run(['theory'])"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
     environment = {name: value for name, value in environment.items() if not name.startswith(("PYTEST", "COV_"))}
@@ -96,7 +106,19 @@ def test_a_new_file_is_listed_and_exported(tmp_path: Path) -> None:
     finished = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr[-3000:]
     assert "ReflectionConv2d(2, 3, kernel_size=(3, 3)" in finished.stderr
+    assert re.search(rf"{KEY} +published +not given", finished.stderr)
     assert {*SHIPPED, KEY} <= {row["key"] for row in json.loads(finished.stdout)}
+
+
+def test_a_file_that_cannot_be_imported_is_named_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken.py").write_text("import torch\n\nMETHOD = torch.nothing\n")
+    (tmp_path / "nameless.py").write_text("method = 1\n")
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    with pytest.warns(UserWarning, match="is no method") as warned:
+        found = find_methods()
+    assert set(found) == {method.key for method in list_methods()}
+    texts = sorted(str(warning.message) for warning in warned)
+    assert ["broken is no method: Attr" in texts[0], "nameless is no method: Attr" in texts[1]] == [True, True]
 
 
 @pytest.mark.parametrize("case", ["circular", "zeros", "strided", "linear"])
@@ -105,7 +127,7 @@ def test_a_new_file_passes_the_contract(tmp_path: Path, case: str) -> None:
     path = tmp_path / f"{KEY}.py"
     path.write_text(example())
     assert len(path.read_text().splitlines()) <= 120
-    spec = importlib.util.spec_from_file_location(f"onelip.layers.{KEY}", path)
+    spec = importlib.util.spec_from_file_location(f"onelip.layers.methods.{KEY}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -12,7 +12,7 @@ import gc
 import pytest
 import torch
 
-from onelip.bench.measurement.live_tensors import LiveTensors
+from onelip.bench.measurement.memory import LiveTensors
 from onelip.bench.measurement.networks import training_step
 from onelip.layers import MethodInfo, list_methods
 from onelip.linalg.device_forms import Forms, device_forms

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
 import onelip
+from onelip.fast import autocorrelation
 from onelip.layers import MethodInfo, list_methods
-from onelip.layers.base import LipschitzLayer
-from onelip.layers.spatial import MatrixLinear
-from onelip.linalg import autocorrelation, rescaling
+from onelip.layers.kernel_layers import MatrixLinear
+from onelip.layers.layer import LipschitzLayer
 
 METHODS = [pytest.param(method, id=method.key) for method in list_methods()]
 CONDITION = 30
@@ -60,7 +61,7 @@ def test_training_is_as_close_to_evaluation_as_declared(method: MethodInfo) -> N
 @torch.no_grad()
 def test_wide_kernels_are_as_close_as_declared(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the products that wide 3 x 3 kernels take, for narrow ones."""
-    monkeypatch.setattr(rescaling, "_CONVOLUTION_UP_TO", 0)
+    monkeypatch.setattr(autocorrelation, "CONVOLUTION_UP_TO", 0)
     monkeypatch.setattr(autocorrelation, "SHORT_FROM", 1)
     method = next(method for method in list_methods() if method.key == key)
     layer, x = _layers(method)[0]
@@ -105,6 +106,7 @@ def test_first_outputs_are_as_close_as_declared(method: MethodInfo) -> None:
     if not isinstance(layer, MatrixLinear):
         pytest.skip("not a layer of one matrix")
     layer.weight.copy_(_conditioned((128, 128)))
-    trained = layer.first_outputs(3).apply(x, layer.bias)
+    request = replace(layer.request(), rows=3)
+    trained = layer.build(layer.tensors_to_transform(), request).apply(x, layer.bias)
     evaluated = layer.eval()(x)[:, :3]
     assert (trained - evaluated).norm() <= method.training_error * x.norm()

@@ -25,7 +25,7 @@ from onelip.layers import (
     create_linear,
     list_methods,
 )
-from onelip.layers.transformed import Transformed
+from onelip.layers.operators import Operator
 from onelip.linalg.norm_estimates import estimate_matrix_norm
 
 LIPSCHITZ = [method.key for method in list_methods() if method.guarantee != "none"]
@@ -54,10 +54,10 @@ def test_trap_01_cpl_evaluates_with_an_upper_bound_where_a_power_iteration_falls
     dense = jacobian(_convolution(layer.weight), image(8, 6, 6))
     estimate, _ = estimate_matrix_norm(dense, torch.randn(dense.shape[1], dtype=torch.float64))
     assert estimate < true_norm * (1 - 1e-4)
-    assert math.sqrt(2) / float(layer.transformed((6, 6)).tensors()["root"][0]) >= true_norm * (1 - 1e-14)
+    assert math.sqrt(2) / float(layer.operator((6, 6)).tensors()["root"][0]) >= true_norm * (1 - 1e-14)
     x = image(8, 6, 6)
     assert norm_at(layer, x) <= 1 + EPS
-    proven = layer.transformed((6, 6))
+    proven = layer.operator((6, 6))
     naive = proven.with_tensors({**proven.tensors(), "kernel": layer.weight.detach() * math.sqrt(2) / float(estimate)})
     with torch.no_grad():
         naive_layer = _Apply(layer, naive)
@@ -175,7 +175,7 @@ def test_trap_11_a_small_torus_under_estimates_the_norm() -> None:
         kernel = layer.weight.detach()
         small, large = float(circular_norm(kernel, (3, 3))), float(circular_norm(kernel, (12, 12)))
         norms.append(small / large)
-        assert math.sqrt(2) / float(layer.transformed((12, 12)).tensors()["root"][0]) >= large * (1 - 1e-12)
+        assert math.sqrt(2) / float(layer.operator((12, 12)).tensors()["root"][0]) >= large * (1 - 1e-12)
     assert min(norms) < 0.95
 
 
@@ -213,7 +213,7 @@ def test_lot_stays_orthogonal_where_the_kernel_is_badly_conditioned() -> None:
 class _Apply(nn.Module):
     """A layer with other transformed parameters than its own."""
 
-    def __init__(self, layer: CPLConv2d, transformed: Transformed) -> None:
+    def __init__(self, layer: CPLConv2d, transformed: Operator) -> None:
         super().__init__()
         self.layer, self.transformed = layer, transformed
 

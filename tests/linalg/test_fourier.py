@@ -12,9 +12,8 @@ from jacobians import distance_from_isometry
 from torch import Tensor
 from torch.nn import functional as F
 
+from onelip.fast.fourier_products import PLAIN_LOOPS
 from onelip.linalg.fourier import (
-    PLAIN_LOOPS,
-    frequency_matrix_at,
     from_frequency,
     half_width,
     has_one_matrix,
@@ -153,28 +152,6 @@ def test_blocks_are_the_independent_frequencies(size: tuple[int, int]) -> None:
     assert sum(counts) == (size[0] * size[1] if has_one_matrix(size) else 2 * size[0] * half_width(size[1]))
 
 
-def test_one_frequency_alone() -> None:
-    kernel = normal(2, 4, 3, 3, 3)
-    matrices = kernel_to_frequency(kernel, (8, 8))
-    row, column = torch.tensor([3 / 8, 6 / 8], dtype=torch.float64), torch.tensor([1 / 8, 4 / 8], dtype=torch.float64)
-    alone = frequency_matrix_at(kernel, row, column)
-    torch.testing.assert_close(alone, torch.stack([matrices[0, 3, 1], matrices[1, 6, 4]]), rtol=0, atol=1e-13)
-
-
-@each_kernel
-def test_one_frequency_that_belongs_to_no_torus(side: int) -> None:
-    """The matrix at any (row, column) is what the convolution makes of a wave, written as a sum over taps."""
-    kernel = normal(4, 3, side, side)
-    row, column = 0.123, 0.77
-    expected = torch.zeros(4, 3, dtype=torch.complex128)
-    for y in range(side):
-        for x in range(side):
-            angle = 2 * math.pi * (row * (y - side // 2) + column * (x - side // 2))
-            expected += kernel[:, :, y, x] * complex(math.cos(angle), math.sin(angle))
-    actual = frequency_matrix_at(kernel, *torch.tensor([row, column], dtype=torch.float64))
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-13)
-
-
 @each_size
 @each_kernel
 def test_matrices_are_sums_over_taps(size: tuple[int, int], side: int) -> None:
@@ -219,7 +196,7 @@ def test_bias_and_adjoint_of_the_product(size: tuple[int, int]) -> None:
 def test_gradients_of_the_product(
     lead: tuple[int, ...], adjoint: bool, loops: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onelip.linalg.fourier.PLAIN_LOOPS", loops)
+    monkeypatch.setattr("onelip.fast.fourier_products.PLAIN_LOOPS", loops)
     x, matrices = normal(*lead, 2, 3), normal(*lead, *((2, 3) if adjoint else (3, 2)))
     bias = normal(2)
     arguments = tuple(tensor.requires_grad_() for tensor in (x, matrices, bias))
@@ -248,8 +225,6 @@ def test_gradients_of_the_changes_of_form(size: tuple[int, int]) -> None:
     kernel = normal(2, 2, 3, 3, 3).requires_grad_()
     for function in (kernel_to_frequency, kernel_to_parts, torus_blocks):
         assert torch.autograd.gradcheck(lambda k, change=function: change(k, size), (kernel,))
-    row, column = normal(2), normal(2)
-    assert torch.autograd.gradcheck(lambda k: frequency_matrix_at(k, row, column), (kernel,))
     matrices = kernel_to_parts(kernel.detach(), size).requires_grad_()
     assert torch.autograd.gradcheck(lambda m: packed_to_kernel(m, size), (matrices,))
 

@@ -15,7 +15,6 @@ from onelip.errors import InvalidInputError
 from onelip.linalg import orthogonal
 from onelip.linalg.orthogonal import (
     cayley,
-    cholesky_orthogonalise,
     skew_exponential,
     skew_exponential_rows,
     skew_kernel,
@@ -63,39 +62,6 @@ def test_cayley_is_the_formula(dtype: torch.dtype) -> None:
     tall = torch.cat([square, lower])
     torch.testing.assert_close(cayley(tall), torch.cat([(identity - a) @ inverse, -2 * lower @ inverse]))
     torch.testing.assert_close(cayley(tall.mH), cayley(tall).mH)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12, 1e30])
-def test_cholesky_gives_orthonormal_rows_or_columns(dtype: torch.dtype, shape: tuple[int, ...], scale: float) -> None:
-    torch.manual_seed(2)
-    short, long = min(shape[-2:]), max(shape[-2:])
-    well_conditioned = torch.randn(*shape[:-2], short, long, dtype=dtype)
-    well_conditioned = well_conditioned + 4 * torch.eye(short, long, dtype=dtype)
-    matrix = (well_conditioned if shape[-2] <= shape[-1] else well_conditioned.mH) * scale
-    values = _singular_values(cholesky_orthogonalise(matrix))
-    assert values.max() <= 1 + 8 * torch.finfo(dtype).eps
-    assert values.min() >= 1 - 3000 * torch.finfo(dtype).eps
-
-
-def test_cholesky_is_the_triangular_solve() -> None:
-    torch.manual_seed(3)
-    matrix = torch.randn(4, 7, dtype=torch.complex128)
-    factor = np.linalg.cholesky((matrix @ matrix.mH).resolve_conj().numpy())
-    expected = scipy.linalg.solve_triangular(factor, matrix.numpy(), lower=True)
-    np.testing.assert_allclose(cholesky_orthogonalise(matrix).numpy(), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.float64])
-def test_cholesky_of_singular_matrices_is_a_contraction(dtype: torch.dtype) -> None:
-    torch.manual_seed(4)
-    for size in (3, 16, 48):
-        for rank in (0, 1, size // 2):
-            matrix = torch.randn(size, rank, dtype=dtype) @ torch.randn(rank, size + 2, dtype=dtype)
-            values = _singular_values(cholesky_orthogonalise(matrix))
-            assert values.max() <= 1 + 8 * torch.finfo(dtype).eps
-            assert torch.isfinite(values).all()
 
 
 def test_skew_kernel_gives_a_skew_symmetric_convolution() -> None:
@@ -174,7 +140,6 @@ def test_expansive_degrees_are_refused(degree: int) -> None:
 
 FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     cayley,
-    cholesky_orthogonalise,
     lambda m: skew_exponential((m[..., :3, :] - m[..., :3, :].mH) / 8, degree=8),
 ]
 
@@ -196,7 +161,6 @@ def test_gradients_square_and_wide(shape: tuple[int, int]) -> None:
     torch.manual_seed(9)
     matrix = torch.randn(2, *shape, dtype=torch.complex128, requires_grad=True)
     assert torch.autograd.gradcheck(cayley, (matrix,))
-    assert torch.autograd.gradcheck(cholesky_orthogonalise, (matrix,))
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (5, 3)])

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onelip.linalg import rescaling
+from onelip.fast import autocorrelation
 from onelip.linalg.rescaling import aol_kernel_scale, aol_scale, rescaled_isometry
 
 SCALES = [0.0, 1e-30, 1e-12, 1.0, 1e12, 1e30]
@@ -78,7 +78,7 @@ def test_matrices_of_any_scale(scale: float) -> None:
 @pytest.mark.parametrize("shape", [(4, 3, 3, 3), (3, 4, 1, 1), (2, 3, 5, 3), (3, 2, 1, 3)])
 def test_kernel_scale_is_the_definition(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], limit: int) -> None:
     """Both formulations: the limit decides which one runs."""
-    monkeypatch.setattr(rescaling, "_CONVOLUTION_UP_TO", limit)
+    monkeypatch.setattr(autocorrelation, "CONVOLUTION_UP_TO", limit)
     torch.manual_seed(3)
     kernel = torch.randn(2, 2, *shape, dtype=torch.float64)
     scale = aol_kernel_scale(kernel)
@@ -131,7 +131,7 @@ def test_each_of_the_two_bounds_is_exact_somewhere() -> None:
 @pytest.mark.parametrize("limit", [0, 64 * 64])
 @pytest.mark.parametrize("scale", SCALES)
 def test_kernels_of_any_scale(monkeypatch: pytest.MonkeyPatch, scale: float, limit: int) -> None:
-    monkeypatch.setattr(rescaling, "_CONVOLUTION_UP_TO", limit)
+    monkeypatch.setattr(autocorrelation, "CONVOLUTION_UP_TO", limit)
     torch.manual_seed(5)
     channels = torch.tensor([1.0, 0.0, 1e-8, 1.0])[:, None, None]
     kernel = (torch.randn(3, 4, 3, 3) * channels * scale).requires_grad_()
@@ -146,7 +146,7 @@ def test_kernels_of_any_scale(monkeypatch: pytest.MonkeyPatch, scale: float, lim
 
 @pytest.mark.parametrize("limit", [0, 64 * 64])
 def test_gradients(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr(rescaling, "_CONVOLUTION_UP_TO", limit)
+    monkeypatch.setattr(autocorrelation, "CONVOLUTION_UP_TO", limit)
     torch.manual_seed(6)
     kernel = torch.randn(2, 2, 3, 3, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(aol_kernel_scale, (kernel,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,9 +11,9 @@ from torch import Tensor, nn
 
 import onelip
 from onelip.layers import AOLConv2d, LOTConv2d, LOTLinear, MaxMin
-from onelip.layers.base import LipschitzLayer
+from onelip.layers.layer import LipschitzLayer
 from onelip.linalg.tensor_modes import observed
-from onelip.linalg.thresholds import Thresholds, forced_thresholds
+from onelip.models import batch_parts
 
 
 class OwnForward(nn.Module):
@@ -89,6 +88,7 @@ def test_training_is_the_same_with_fewer_transformations(make: object, monkeypat
     expected = outputs_and_gradients(model)
     assert onelip.accelerate(model) is model
     assert onelip.accelerate(model) is model  # a second time changes nothing
+    torch.testing.assert_close(outputs_and_gradients(model), expected)  # the pass that finds the sizes
     calls = count_transformations(model, monkeypatch)
     torch.testing.assert_close(outputs_and_gradients(model), expected)
     together = len(calls)
@@ -121,10 +121,9 @@ def test_copies_pickles_and_states_are_those_of_the_model() -> None:
 
 
 @pytest.fixture
-def small_parts() -> Iterator[None]:
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two images of eight channels at a time, four of four."""
-    with forced_thresholds(Thresholds(bytes_at_once=8 * 8 * 8 * 4 * 2)):
-        yield
+    monkeypatch.setattr(batch_parts, "BYTES_AT_ONCE", 8 * 8 * 8 * 4 * 2)
 
 
 @pytest.mark.usefixtures("small_parts")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from onelip import fuse
 from onelip.layers import MaxMin, list_methods
-from onelip.linalg.thresholds import Thresholds, forced_thresholds
 from onelip.models import ConvNet
 from onelip.models import batch_parts as stages
 
@@ -20,10 +20,9 @@ BATCH = 7
 
 
 @pytest.fixture(autouse=True)
-def parts_of_two() -> Iterator[None]:
+def parts_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two images at a time in the first stage, four in the second, all seven from the third on."""
-    with forced_thresholds(Thresholds(bytes_at_once=2 * IMAGE_BYTES)):
-        yield
+    monkeypatch.setattr(stages, "BYTES_AT_ONCE", 2 * IMAGE_BYTES)
 
 
 @pytest.fixture
@@ -75,8 +74,11 @@ def test_double_precision_takes_half_as_many_images(seen: list[tuple[int, int]])
     assert {count for count, size in seen if size == SIDE} == {1}
 
 
-def test_one_image_larger_than_the_cache_is_one_part(seen: list[tuple[int, int]]) -> None:
-    with torch.no_grad(), forced_thresholds(Thresholds(bytes_at_once=1)):
+def test_one_image_larger_than_the_cache_is_one_part(
+    seen: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "BYTES_AT_ONCE", 1)
+    with torch.no_grad():
         network()(images())
     assert {count for count, _ in seen} == {1}
 
@@ -127,6 +129,34 @@ def test_a_hook_of_the_network_forbids_nothing(seen: list[tuple[int, int]]) -> N
     assert (2, SIDE) in seen
 
 
+@pytest.mark.parametrize("images_at_once", [2, 100])
+def test_fused_networks_pad_as_fast(images_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own convolutions are computed as those of layers are, unless a hook looks or gradients are wanted."""
+    padded: list[int] = []
+    original = stages.same_convolution
+
+    def record(x: Tensor, *arguments: Any) -> Tensor:
+        padded.append(len(x))
+        return original(x, *arguments)
+
+    monkeypatch.setattr(stages, "same_convolution", record)
+    fused, x = fuse(network(dtype=torch.float64)), torch.randn(40, 3, SIDE, SIDE, dtype=torch.float64)
+    whole = nn.Sequential(*fused.children())(x)
+    monkeypatch.setattr(stages, "BYTES_AT_ONCE", 2 * IMAGE_BYTES * images_at_once)
+    with torch.no_grad():
+        torch.testing.assert_close(fused(x), whole, rtol=1e-10, atol=1e-12)
+        assert sum(padded) == 15 * 40  # three blocks of five convolutions, the fourth has kernels of one tap
+        padded.clear()
+        handle = fused.get_submodule("block1.conv2").register_forward_hook(lambda *_: None)
+        fused(x)
+        handle.remove()
+        fused.get_submodule("block1").forward = lambda x: x[:, :1].expand(-1, 16, -1, -1)[..., ::2, ::2]
+        fused(x)
+        assert sum(padded) == 10 * 40
+    fused(x)
+    assert sum(padded) == 10 * 40
+
+
 def test_exported_programs_take_any_batch() -> None:
     model, x = network(), images()
     with torch.no_grad():
@@ -136,7 +166,7 @@ def test_exported_programs_take_any_batch() -> None:
 
 
 def test_evaluation_takes_less_memory_at_once() -> None:
-    from onelip.bench.measurement.live_tensors import LiveTensors
+    from onelip.bench.measurement.memory import LiveTensors
 
     model, x = network(), torch.randn(64, 3, SIDE, SIDE)
     peaks = []

@@ -190,7 +190,8 @@ def test_copies_and_slices() -> None:
     assert torch.equal(clone(x), model(x))
     body = model[:-2]
     assert type(body) is nn.Sequential
-    assert torch.equal(model[-1](model[-2](body(x))), model(x))
+    # Outside of the network layers keep to the memory format of their inputs, whose sums round otherwise.
+    torch.testing.assert_close(model[-1](model[-2](body(x))), model(x))
     assert isinstance(model[-1], FirstChannels)
     assert isinstance(model.stem_activation, MaxMin)
 
@@ -246,6 +247,7 @@ def test_images_of_any_size_are_extended_by_zeros(height: int, width: int | None
     [
         ({"method": "gan"}, "there is no method 'gan', use one of "),
         ({"size": "XXL"}, "size='XXL' is not known, use one of XS, S, M, L"),
+        ({"size": 8}, "size=8 is not known, use one of XS, S, M, L"),
         ({"size": None}, "pass either a size or a width"),
         ({"width": 8}, "pass either a size or a width"),
         ({"size": None, "width": 5}, "a width of 5 is not supported with maxmin, use a multiple of 4"),
@@ -297,4 +299,4 @@ def test_outputs_that_are_no_scores_are_not_computed_in_training(method: str) ->
     torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-5)
     for gradient, other in zip(gradients, expected_gradients, strict=True):
         assert (gradient - other).norm() <= 1e-4 * other.norm() + 1e-7
-    assert not last.has_unused_transformation
+    assert not last.sources

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from onelip.bench.paper.settings import PUBLISHED_SETTINGS
 from onelip.errors import InvalidInputError
-from onelip.layers import BCOPConv2d, SLLConv2d, SOCConv2d, list_methods
+from onelip.layers import BCOPConv2d, SLLConv2d, SOCConv2d
 from onelip.models import ConvNet
 
-PUBLISHED = [method.key for method in list_methods() if method.setting is not None and method.setting.conv is None]
+PUBLISHED = [key for key, setting in PUBLISHED_SETTINGS.items() if setting.conv is None]
 
 
 def network(method: str, **options: Any) -> ConvNet:

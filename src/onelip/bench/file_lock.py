@@ -34,15 +34,21 @@ class RunLock:
                 return
             except Timeout as error:
                 raise InvalidInputError(f"{folder}: another process writes here; wait for it or stop it") from error
-            except FileNotFoundError as error:  # removed between the lines by `onelip runs rm`
+            except FileNotFoundError as error:  # also if it was removed between the lines by `onelip runs rm`
                 if time.monotonic() > deadline:
-                    raise WriteError(f"cannot write in {folder}: it is being removed") from error
+                    raise WriteError(f"cannot write in {folder}: it cannot be made, or is being removed") from error
             except OSError as error:
                 raise WriteError(f"cannot write in {folder}: {error.strerror or error}") from error
 
     def release(self) -> None:
         """Let others write; a second call does nothing."""
         self._lock.release()
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 def refuse_link(folder: Path) -> None:

@@ -7,7 +7,9 @@ as a command (it may move the cursor, or rename the window), and square brackets
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich import box
@@ -45,6 +47,10 @@ class Terminal(Console):
         """Text to be printed, of whole lines and of the cells of tables."""
         return super().render_str("\n".join(_printable(line) for line in text.split("\n")), **options)
 
+    def on_broken_pipe(self) -> None:
+        """Leave it to who called: rich would end the program with exit code 1."""
+        raise BrokenPipeError
+
 
 def plain_table(
     words: Sequence[str],
@@ -68,3 +74,32 @@ def plain_table(
 
 def _printable(line: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+
+
+BETWEEN_LINES = 5.0
+"""Seconds between two lines where there is no terminal."""
+
+Tell = Callable[[str], None]
+"""Says what is being done, in place of what was said before."""
+
+
+@contextmanager
+def stages(quiet: bool, *, at_once: bool = True) -> Iterator[Tell]:
+    """A function that is told each stage as it begins; all of it goes to the error output.
+
+    Work that may be refused at once has no line `at_once`, so that the refusal stays the only one.
+    """
+    console = Terminal(stderr=True, quiet=quiet)
+    if console.is_terminal:
+        with console.status("") as status:
+            yield lambda words: status.update(Text(_printable(words)))  # texts would be markup to a spinner
+        return
+    last = -BETWEEN_LINES if at_once else time.monotonic()
+
+    def line(words: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= BETWEEN_LINES:
+            console.print(words, soft_wrap=True)
+            last = time.monotonic()
+
+    yield line

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onelip.certification.bounds import program_device
 from onelip.certification.call_arguments import Arguments, labelled, on_device
 from onelip.certification.certificates import ArithmeticName, Certifier
+from onelip.certification.program import program_device
 from onelip.errors import InvalidInputError
 from onelip.protocol import RADII
 
@@ -26,6 +26,14 @@ class CertifiedAccuracy:
     """Shares of a data set: predicted correctly, and correctly at every point within eps.
 
     `radii` are the certified radii of all samples in order, 0 for those predicted wrongly.
+
+    Examples:
+        >>> import torch, onelip
+        >>> loader = [(torch.eye(4), torch.tensor([0, 1, 2, 0]))]
+        >>> result = onelip.certified_accuracy(onelip.create_linear("aol", 4, 3), loader, eps=[0.1])
+        >>> 0 <= result.certified[0.1] <= result.accuracy <= 1
+        True
+        >>> eps, shares = result.curve(count=5)  # certified accuracy at five radii
     """
 
     accuracy: float
@@ -55,6 +63,14 @@ def certified_accuracy(
     """Accuracy and certified accuracy of a model on batches (x, labels), x as `certify` takes it.
 
     The bounds are proven once. A progress bar is shown on a terminal, always or never with `progress`.
+
+    Examples:
+        >>> import torch, onelip
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), onelip.create_linear("bcop", 12, 10))
+        >>> batches = [(torch.rand(8, 3, 2, 2), torch.arange(8)) for _ in range(2)]
+        >>> result = onelip.certified_accuracy(model, batches, eps=(36 / 255, 1.0))
+        >>> result.accuracy >= result.certified[36 / 255] >= result.certified[1.0]
+        True
     """
     if isinstance(eps, (str, Real)) or not all(isinstance(value, Real) and 0 <= value < float("inf") for value in eps):
         raise InvalidInputError(f"eps={eps!r} must be a list of radii of at least 0, such as [36 / 255]")

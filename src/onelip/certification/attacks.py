@@ -43,6 +43,15 @@ class AttackReport:
     robust: dict[float, dict[str, float]]
 
 
+def check_attacks(attacks: Sequence[str], eps: Sequence[float]) -> None:
+    """Refuse attacks that there are not, and radii that are not positive."""
+    unknown = [name for name in attacks if name not in _ATTACKS]
+    if unknown or not attacks or not eps or min(eps) <= 0:
+        raise InvalidInputError(
+            f"attacks={list(attacks)}, eps={list(eps)}: use attacks among {', '.join(_ATTACKS)} and positive radii"
+        )
+
+
 def attack(
     model: nn.Module,
     loader: Iterable[Sequence[Tensor]],
@@ -56,11 +65,7 @@ def attack(
     `bounds` is the range of valid pixels as foolbox wants it. It is the same for all channels, so for inputs with their
     channel means subtracted it must hold them all; a larger range only makes the attacks stronger.
     """
-    unknown = [name for name in attacks if name not in _ATTACKS]
-    if unknown or not attacks or not eps or min(eps) <= 0:
-        raise InvalidInputError(
-            f"attacks={list(attacks)}, eps={list(eps)}: use attacks among {', '.join(_ATTACKS)} and positive radii"
-        )
+    check_attacks(attacks, eps)
     correct, certified, survived = [], [], []
     certifier: Certifier | None = None
     for batch, labels in labelled(loader):

@@ -59,8 +59,9 @@ class Arguments:
 
         There are `batch` samples, or as many as an example has fixed tensors for.
         """
-        if any(isinstance(part, Tensor) for _, part in _leaves(given)):
-            example = Arguments.of(given).split(_LARGEST_EXAMPLE)[0]
+        example = example_of(given)
+        if example is not None:
+            example = example.split(_LARGEST_EXAMPLE)[0]
             form, shapes = example.form, list(example.shapes)
             if any(isinstance(part, Tensor) for _, part in _leaves(form)):
                 batch = example.batch
@@ -95,17 +96,36 @@ class Arguments:
         """Copies in another type: a model may work in place."""
         return Arguments(self.form, tuple(tensor.to(dtype, copy=True) for tensor in self.tensors))
 
+    def on(self, device: torch.device) -> Arguments:
+        """The same on this device."""
+        if self.tensors[0].device == device:
+            return self
+        return Arguments(on_device(self.form, device), tuple(tensor.to(device) for tensor in self.tensors))
+
     def plain(self) -> Arguments:
         """The same without subclasses of Tensor, which may compute anything; labelled images for instance."""
         return Arguments(self.form, tuple(tensor.as_subclass(Tensor) for tensor in self.tensors))
 
-    def drawn(self) -> Arguments:
-        """Random numbers in the places of the floating tensors, always the same, in float64, some small, some large."""
-        options: Any = {"generator": torch.Generator().manual_seed(0), "dtype": torch.float64}
-        drawn = [torch.randn(tensor.shape, **options) for tensor in self.tensors]
-        for numbers in drawn:
-            numbers[1::2] *= 100
-        return Arguments(self.form, tuple(part.to(t.device) for part, t in zip(drawn, self.tensors, strict=True)))
+    def drawn(self, around: Arguments | None) -> Arguments:
+        """Random numbers in the places of the floating tensors, in float64, small and large; every other time others.
+
+        With other arguments each second sample is one of theirs, moved a little.
+        """
+        generator = torch.Generator()
+        generator.seed()
+        options: Any = {"generator": generator, "dtype": torch.float64}
+        found = []
+        sizes = 10 ** (3 * torch.rand(self.batch, **options) - 1)
+        for place, tensor in enumerate(self.tensors):
+            numbers, ones = torch.randn(tensor.shape, **options), [1] * (tensor.dim() - 1)
+            numbers *= sizes.reshape(-1, *ones)
+            if around is not None and self.batch > 1 and tensor.numel():
+                picked = torch.randint(around.batch, (len(numbers[1::2]),), generator=generator)
+                chosen = around.tensors[place].detach()[picked.to(tensor.device)].cpu().double()
+                size = chosen.abs().reshape(len(chosen), -1).amax(1).reshape(-1, *ones)
+                numbers[1::2] = chosen + numbers[1::2] * size / 100
+            found.append(numbers.to(tensor.device))
+        return Arguments(self.form, tuple(found))
 
     def vectors(self) -> Tensor:
         """(batch, entries): the vector of each sample, in float64."""
@@ -129,7 +149,7 @@ class Arguments:
             return [self]
         return [self.part(slice(start, start + size)) for start in range(0, self.batch, size)]
 
-    def part(self, samples: slice) -> Arguments:
+    def part(self, samples: slice | list[int]) -> Arguments:
         """Some of the samples."""
 
         def cut(part: Any) -> Any:
@@ -140,12 +160,12 @@ class Arguments:
 
     def call(self, model: nn.Module, values: Sequence[Any] | None = None) -> Any:
         """The model with these arguments, or with other values in place of the floating tensors."""
-        positional, keywords = self._filled(self.tensors if values is None else values)
+        positional, keywords = self.filled(values)
         return model(*positional, **keywords)
 
     def check_fit(self, model: nn.Module) -> None:
         """Raise where the model's forward does not take so many arguments, or none of these names."""
-        positional, keywords = self._filled(self.tensors)
+        positional, keywords = self.filled()
         try:
             inspect.signature(model.forward).bind(*positional, **keywords)
         except TypeError as error:
@@ -154,11 +174,18 @@ class Arguments:
                 "keyword arguments, and (x,) is one argument that is itself a tuple or dictionary"
             ) from None
 
-    def _filled(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def filled(self, values: Sequence[Any] | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The positional and the keyword arguments."""
+        values = self.tensors if values is None else values
         arguments = _mapped(self.form, lambda part: values[part.number] if isinstance(part, _Slot) else part)
         if isinstance(arguments, dict):
             return (), arguments
         return (arguments if isinstance(arguments, tuple) else (arguments,)), {}
+
+
+def example_of(given: Any) -> Arguments | None:
+    """The arguments, where they are an example and no shapes."""
+    return Arguments.of(given) if any(isinstance(part, Tensor) for _, part in _leaves(given)) else None
 
 
 def on_device(x: Any, device: torch.device) -> Any:

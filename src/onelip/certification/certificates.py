@@ -11,35 +11,31 @@ over to the ball by the Lipschitz constants; rounding errors are linear in them,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from onelip.certification.bounds import (
-    ALONE,
-    batch_matters_not,
-    called,
-    check_stateless,
-    fixed_batch,
-    program_dtype,
-    prove,
-    with_last,
-)
+from onelip.atomic_files import write_atomically
 from onelip.certification.call_arguments import Arguments
+from onelip.certification.certificate_files import proven_file
 from onelip.certification.fingerprint import Fingerprint
 from onelip.certification.frozen import check_surroundings, evaluation_model, unwrapped
-from onelip.certification.graph import Graph
-from onelip.certification.margins import ScoreConstants, certified_radii, margins
+from onelip.certification.graph import Jumps
+from onelip.certification.margins import certified_radii, margins
+from onelip.certification.outputs import Output, with_output
 from onelip.certification.precision import check_switches, ieee_arithmetic
-from onelip.certification.program import check_program
-from onelip.certification.rounding import ForwardError, error_at_sample, error_in_ball
+from onelip.certification.program import ExactOutputs, fixed_batch, is_scores, program_device, program_dtype
+from onelip.certification.proven_model import check_stateless, prove
+from onelip.certification.rounding import error_in_ball
 from onelip.errors import BrokenCertificateError, InvalidInputError
-from onelip.linalg.layer_bound import FLOAT32, FLOAT64
 from onelip.losses.checks import check_labels
+from onelip.proofs.layer_bound import FLOAT32, FLOAT64
 
 ArithmeticName = Literal["float64", "float32"]
 _ARITHMETICS = {"float64": FLOAT64, "float32": FLOAT32}
@@ -50,11 +46,16 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-500, 2.0**500
 class Certificate:
     """Predictions, margins (best minus second-best score) and certified radii of a batch, on the CPU, in float64.
 
-    `radii` belong to the predictions, right or wrong; `labels` are those passed, or None. `assumptions` says in words
-    what the certificate takes for granted beyond docs/certificates.md; it is empty unless a module of the user's
-    declares a constant without a rounding error. `arithmetic` names the programs that the radii hold for, and
-    `switches` is the state of every precision switch of torch under which they were computed, and which they assume of
-    a float32 program.
+    `radii` belong to the predictions, right or wrong; `labels` are those passed, or None. `assumptions` lists what the
+    certificate assumes beyond docs/certificates.md; it is empty unless your module declares a constant without a
+    rounding error. `arithmetic` names the programs for which the radii hold, and `switches` is the state of torch's
+    precision switches, which they assume of a float32 program.
+
+    Examples:
+        >>> import torch, onelip
+        >>> certificate = onelip.certify(onelip.create_linear("aol", 4, 3), torch.eye(4), torch.tensor([0, 1, 2, 0]))
+        >>> certificate.certified(0.0).equal(certificate.correct)  # right, and provably so up to a distance of 0
+        True
     """
 
     predictions: Tensor
@@ -64,6 +65,20 @@ class Certificate:
     assumptions: tuple[str, ...] = ()
     arithmetic: ArithmeticName = "float64"
     switches: Mapping[str, str] = field(default_factory=dict)
+    input_scale: float = 1.0
+    inputs: Tensor | None = field(default=None, repr=False)
+    """What was certified, where that is one tensor."""
+
+    def save(self, path: str | Path, *, model: nn.Module) -> None:
+        """Write a file that `onelip-check` checks without torch and without onelip; docs/certificate_format.md.
+
+        `model` is the one that was certified. Radii in the file may be smaller by about a part in ten thousand.
+        """
+        if self.inputs is None:
+            raise InvalidInputError("certificate files hold models of one tensor, this certificate is of several")
+        content, scores = proven_file(model, self.inputs, self.predictions, self.radii, self.input_scale)
+        Certifier(model, self.inputs.shape[1:]).check_scores(self.inputs, scores.to(program_dtype(model)))
+        write_atomically(Path(path), content)
 
     @property
     def correct(self) -> Tensor:
@@ -87,6 +102,8 @@ def certify(
     input_scale: float = 1.0,
     arithmetic: ArithmeticName = "float64",
     batch_size: int = 256,
+    output: Output | None = None,
+    threshold: float | None = None,
 ) -> Certificate:
     """Predictions and certified radii of a batch of inputs; docs/certificates.md says exactly what is promised.
 
@@ -100,9 +117,23 @@ def certify(
         arithmetic: "float64": the weights' exact function, and the float64 program; "float32": the model's own
             float32 program as well, for every order of summation.
         batch_size: inputs that are evaluated at once.
+        output: which part of what the model returns are the scores: an attribute or a key ("logits"), a place in a
+            tuple, or a function of it.
+        threshold: for models of one number z: class 1 is z > threshold, class 0 the rest.
+
+    Examples:
+        >>> import torch, onelip
+        >>> from onelip.layers import AOLLinear, MaxMin
+        >>> model = torch.nn.Sequential(AOLLinear(4, 8), MaxMin(), AOLLinear(8, 3))
+        >>> certificate = onelip.certify(model, torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1]))
+        >>> certificate.predictions.shape, certificate.radii.shape
+        (torch.Size([5]), torch.Size([5]))
+        >>> share = certificate.certified(0.1).double().mean()  # right answers that no change of length 0.1 alters
+        >>> bool((certificate.radii >= 0).all() and 0 <= share <= 1)
+        True
     """
     Arguments.of(x)  # refuses shapes in place of tensors
-    certifier = Certifier(model, x, input_scale=input_scale, arithmetic=arithmetic)
+    certifier = Certifier(model, x, input_scale=input_scale, arithmetic=arithmetic, output=output, threshold=threshold)
     return certifier(x, labels, batch_size=batch_size)
 
 
@@ -114,12 +145,21 @@ class Certifier:
     visibly changed is refused.
 
     Attributes:
-        input_shape: that of one input, without the batch; those of all floating tensors where there are several.
+        input_shape: the shape of one input without the batch, or the shapes of all floating tensors.
         input_scale: how many units of x make one unit of the radius.
         arithmetic: "float64" or "float32", the programs that certificates hold for; see `certify`.
         dtype: the type that the model computes in.
         switches: the precision switches of torch, set to IEEE arithmetic, under which the bounds were proven.
         graph: the calls that the model makes, with their proven constants.
+
+    Examples:
+        >>> import torch, onelip
+        >>> from onelip.certification import Certifier
+        >>> certifier = Certifier(onelip.create_linear("aol", 4, 3), (4,))
+        >>> for x in torch.randn(2, 5, 4):  # the bounds are proven once
+        ...     radii = certifier(x).radii
+        >>> radii.shape
+        torch.Size([5])
     """
 
     def __init__(
@@ -129,7 +169,10 @@ class Certifier:
         *,
         input_scale: float = 1.0,
         arithmetic: ArithmeticName = "float64",
+        output: Output | None = None,
+        threshold: float | None = None,
     ) -> None:
+        model = with_output(model, output, threshold)
         if arithmetic not in _ARITHMETICS:
             raise InvalidInputError(f"arithmetic={arithmetic!r} is not known, use float64 or float32")
         if not (isinstance(input_scale, Real) and _SMALLEST_SCALE <= input_scale <= _LARGEST_SCALE):
@@ -139,22 +182,23 @@ class Certifier:
         self.arithmetic: ArithmeticName = arithmetic
         self._original = unwrapped(model)
         self.model = evaluation_model(model)
+        _check_finite(self.model)
         self.dtype = program_dtype(self.model)
         if arithmetic == "float32":
             self._check_float32()
         self._fingerprint = Fingerprint(self._original)
         self._program = self._fingerprint if self.model is self._original else Fingerprint(self.model)
-        with ieee_arithmetic() as self.switches, torch.no_grad():
-            self._proven = prove(self.model, input_shape)
-            check_switches(self.switches)
+        self._proven = prove(self.model, input_shape)
         self.input_shape, self.graph = self._proven.input_shape, self._proven.graph
-        if len(self.graph.output.shape) != 1 or self.graph.output.shape[0] < 2:
-            raise InvalidInputError("certificates need a model that maps an input to at least two scores")
+        self.switches = self._proven.switches
+        if not is_scores(self.graph):
+            advice = ": pass threshold=0.0" if math.prod(self.graph.output.shape) == 1 else ""
+            raise InvalidInputError(f"certificates need a model that maps an input to at least two scores{advice}")
 
     @property
     def lipschitz(self) -> float:
-        """Proven bound of the Lipschitz constant of the whole model."""
-        return self.graph.output.lipschitz
+        """Proven bound of the Lipschitz constant of the whole model, infinite where it jumps."""
+        return math.inf if any(node.fact(Jumps) for node in self.graph.used()) else self.graph.output.lipschitz
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -173,50 +217,37 @@ class Certifier:
         check_stateless(self._program, self.model)
         predictions, margin, radii = (torch.cat(column) for column in zip(*parts, strict=True))
         kept = None if labels is None else labels.cpu()
-        return Certificate(predictions, margin, radii, kept, self.assumptions, self.arithmetic, dict(self.switches))
+        inputs = x.detach().cpu() if isinstance(x, Tensor) else None
+        switches = dict(self.switches)
+        return Certificate(
+            predictions, margin, radii, kept, self.assumptions, self.arithmetic, switches, self.input_scale, inputs
+        )
 
-    @torch.no_grad()
     def check_scores(self, x: Any, scores: Tensor) -> None:
         """Raise where scores that another program gives for x, an exported one say, are not this model's.
 
         They may differ by the proven rounding error of their type, for sums in any order, and by nothing else.
         """
-        arguments = Arguments.of(x)
-        with ieee_arithmetic():
-            graph, exact = self._proven.tracer().run(arguments.plain().to(torch.float64))
-        here, moved = error_at_sample(graph.used(), FLOAT64, len(exact)), torch.zeros(len(exact), dtype=torch.float64)
-        check_program(graph, ScoreConstants.of(graph), here, exact.cpu(), scores.cpu(), moved, scores.dtype)
+        self._proven.check(x, scores)
 
     def _certify(self, arguments: Arguments) -> tuple[Tensor, Tensor, Tensor]:
         with ieee_arithmetic():
-            measures = FLOAT32 if self.arithmetic == "float32" else None
-            graph, scores = self._proven.tracer(measures).run(arguments.plain().to(torch.float64))
-            scores = scores.cpu()
-            taken, alone = arguments.to(self.dtype), arguments.part(ALONE).to(self.dtype)
-            moved = torch.linalg.vector_norm(taken.vectors() - arguments.vectors(), dim=1).cpu()
-            program = called(self.model, taken).as_subclass(Tensor).cpu()
+            exact = self._proven.exact(arguments, FLOAT32 if self.arithmetic == "float32" else None)
+            program = exact.check_program(self.model, arguments, self.dtype)
             check_switches(self.switches)
-            last = None if fixed_batch(self.model) else called(self.model, alone).as_subclass(Tensor).cpu()
-        predictions = scores.argmax(1)
-        nodes, constants = graph.used(), ScoreConstants.of(graph)
-        here = error_at_sample(nodes, FLOAT64, len(scores))
-        check_program(graph, constants, here, scores, program, moved, self.dtype)
-        if last is not None:
-            with batch_matters_not():
-                check_program(graph, constants, here, scores, with_last(last, program), moved, self.dtype)
-        radii = self._radii(graph, constants, here, scores, predictions)
+        predictions = exact.value.argmax(1)
+        radii = self._radii(exact, predictions)
         if self.arithmetic == "float32":
             predictions = _compared(program, predictions, radii)
-        return predictions, margins(scores), radii / self.input_scale * (1 - 4 * FLOAT64.unit_roundoff)
+        return predictions, margins(exact.value), radii / self.input_scale * (1 - 4 * FLOAT64.unit_roundoff)
 
-    def _radii(
-        self, graph: Graph, constants: ScoreConstants, here: ForwardError, scores: Tensor, predictions: Tensor
-    ) -> Tensor:
-        arithmetic, nodes = _ARITHMETICS[self.arithmetic], graph.used()
-        own_errors = constants.pair_errors(predictions, here, FLOAT64)
+    def _radii(self, exact: ExactOutputs, predictions: Tensor) -> Tensor:
+        scores, constants, arithmetic = exact.value, exact.constants, _ARITHMETICS[self.arithmetic]
+        assert constants is not None
+        own_errors = constants.pair_errors(predictions, exact.here, FLOAT64)
         # Without the program's own error: an upper limit of the radius, hence of the ball to look at.
         limit = certified_radii(scores, constants, own_errors)
-        ball = error_in_ball(nodes, arithmetic, here, limit)
+        ball = error_in_ball(exact.graph.used(), arithmetic, exact.here, limit)
         return certified_radii(scores, constants, own_errors + constants.pair_errors(predictions, ball, arithmetic))
 
     def _check_inputs(self, arguments: Arguments, labels: Tensor | None) -> None:
@@ -240,10 +271,22 @@ class Certifier:
             check_labels(labels, batch, self.graph.output.shape[0])
 
     def _check_float32(self) -> None:
+        if program_device(self.model).type == "xla":
+            raise InvalidInputError(
+                "arithmetic='float32' is not proven on XLA, whose compiler joins operations: use float64 or the CPU"
+            )
         tensors = [*self.model.parameters(), *self.model.buffers()]
         other = {t.dtype for t in tensors if t.is_floating_point()} - {torch.float32}
         if other:
             raise InvalidInputError(f"arithmetic='float32' needs a float32 model, this one has {other.pop()}")
+
+
+def _check_finite(model: nn.Module) -> None:
+    """Refuse a model whose training has diverged: nothing is certified there."""
+    for name, module in model.named_modules():
+        if not all(bool(weight.isfinite().all()) for weight in module.parameters(recurse=False)):
+            place = f"{name} ({type(module).__name__})" if name else f"this {type(module).__name__}"
+            raise InvalidInputError(f"the weights of {place} are not finite: there is nothing to certify")
 
 
 def _compared(program: Tensor, predictions: Tensor, radii: Tensor) -> Tensor:

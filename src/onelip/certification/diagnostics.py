@@ -17,16 +17,16 @@ from torch import Tensor, nn
 from torch.autograd.functional import jvp, vjp
 from torch.nn import functional as F
 
-from onelip.certification.bounds import program_dtype
 from onelip.certification.call_arguments import Arguments, single_tensor
 from onelip.certification.frozen import check_surroundings, evaluation_model, frozen_copy
 from onelip.certification.graph import AffineHead, CallSite, Node, Shape
 from onelip.certification.leaves import Leaf, Proofs
 from onelip.certification.precision import ieee_arithmetic
+from onelip.certification.program import program_dtype
 from onelip.certification.tracing import Tracer
 from onelip.errors import InvalidInputError, UnknownLipschitzConstant
-from onelip.linalg.layer_bound import LayerBound
 from onelip.losses.checks import check_labels
+from onelip.proofs.layer_bound import LayerBound
 
 TOLERANCE = 1e-4
 """Excess over 1 that float32 weights may have."""

@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from onelip.certification.bounds import shortened, trace
+from onelip.certification.bounds import shortened
 from onelip.certification.graph import Node, Shape
-from onelip.linalg.layer_bound import FLOAT32
+from onelip.certification.proven_model import trace
+from onelip.proofs.layer_bound import FLOAT32
 
 _SHOWN = 4
 """How many kinds of calls are named."""
@@ -36,7 +37,14 @@ class ExplainedNode:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All calls in order, which prints as a table of 80 columns, and the proven Lipschitz constant of the model."""
+    """All calls in order, which prints as a table of 80 columns, and the proven Lipschitz constant of the model.
+
+    Examples:
+        >>> import torch, onelip
+        >>> explanation = onelip.explain(torch.nn.Sequential(onelip.create_linear("aol", 4, 3), torch.nn.ReLU()), (4,))
+        >>> [node.operation for node in explanation.nodes]
+        ['AOLLinear', 'ReLU']
+    """
 
     nodes: tuple[ExplainedNode, ...]
     lipschitz: float
@@ -85,7 +93,14 @@ def _described(kind: str, product: float, calls: list[ExplainedNode]) -> str:
 def explain(model: nn.Module, input_shape: Any = None) -> Explanation:
     """The graph of a model in evaluation mode, node by node; `print(onelip.explain(model, (3, 32, 32)))`.
 
-    `input_shape` is what `lipschitz_bound` takes.
+    `input_shape` is the same as for `lipschitz_bound`.
+
+    Examples:
+        >>> import torch, onelip
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.ReLU())
+        >>> print(onelip.explain(model, (3, 2, 2)))
+        node  operation...
+        proven Lipschitz constant: 1
     """
     graph = trace(model, input_shape)
     explained = {node.index: _explained(node) for node in graph.used() if node.inputs}

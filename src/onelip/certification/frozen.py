@@ -19,7 +19,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from onelip.errors import InvalidInputError, UnknownLipschitzConstant
-from onelip.layers.base import LipschitzLayer
+from onelip.layers.layer import LipschitzLayer
 
 _WRAPPERS = {"DataParallel": "module", "DistributedDataParallel": "module", "OptimizedModule": "_orig_mod"}
 PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
@@ -40,7 +40,7 @@ def evaluation_model(model: nn.Module) -> nn.Module:
     """
     model = unwrapped(model)
     check_model(model)
-    return _copied(model).eval() if any(module.training for module in model.modules()) else model
+    return copied_model(model).eval() if any(module.training for module in model.modules()) else model
 
 
 def check_model(model: Any) -> None:
@@ -59,22 +59,33 @@ def check_model(model: Any) -> None:
 def frozen_copy(model: nn.Module) -> nn.Module:
     """A copy of a model in evaluation mode that does not change when the model does."""
     _check_tensors(model)
-    frozen = _copied(model)
+    frozen = copied_model(model)
     for (name, source), (_, layer) in zip(
         list(model.named_modules(remove_duplicate=False)),
         list(frozen.named_modules(remove_duplicate=False)),
         strict=True,
     ):
         if isinstance(source, LipschitzLayer):
-            layer.transformed = Pinned(source)  # pyright: ignore - an instance's own, in place of the method
+            layer.operator = Pinned(source)  # pyright: ignore - an instance's own, in place of the method
         elif name and unwrapped(layer) is not layer:
             frozen.set_submodule(name, unwrapped(layer))
     for module in frozen.modules():
         _evaluate_parametrizations(module)
-        module._compiled_call_impl = None
+        vars(module).pop("_compiled_call_impl", None)
         module._backward_hooks.clear()
         module._backward_pre_hooks.clear()
+    for tensor in (*frozen.parameters(), *frozen.buffers()):
+        frozen.to(proof_device(tensor.device))
+        break
     return frozen.requires_grad_(False)
+
+
+def proof_device(device: torch.device) -> torch.device:
+    """Where models of this device are traced and proven: XLA's largest entries of whole tensors are no numbers.
+
+    Scores of the program on its own device are compared with the traced ones all the same.
+    """
+    return torch.device("cpu") if device.type == "xla" else device
 
 
 class Pinned:
@@ -84,19 +95,19 @@ class Pinned:
         self._source, self._kept = source, dict[Any, Any]()
 
     def __call__(self, input_size: Any = None) -> Any:
-        """As `LipschitzLayer.transformed`."""
+        """As `LipschitzLayer.operator`."""
         key = self._source.core_size(input_size)
         if key not in self._kept:
             with torch.no_grad():
-                found = self._source.transformed(input_size)
-            self._kept[key] = found.map(lambda tensor: tensor.detach().clone())
+                found = self._source.operator(input_size)
+            self._kept[key] = found.map(lambda tensor: tensor.detach().clone().to(proof_device(tensor.device)))
         return self._kept[key]
 
     def __deepcopy__(self, memo: Any) -> Pinned:
         return self
 
 
-def _copied(model: nn.Module) -> nn.Module:
+def copied_model(model: nn.Module) -> nn.Module:
     """A deep copy; weights that are computed by hooks are no leaves of autograd, and are copied as numbers."""
     memo: dict[int, Any] = {}
     for module in model.modules():
@@ -108,7 +119,7 @@ def _copied(model: nn.Module) -> nn.Module:
             warnings.simplefilter("ignore", FutureWarning)  # torch's own, when exported programs are copied
             return copy.deepcopy(model, memo)
     except (TypeError, RuntimeError, NotImplementedError) as error:
-        raise InvalidInputError(f"the model cannot be copied, which certificates need: {error}") from error
+        raise InvalidInputError(f"the model cannot be copied: {error}") from error
 
 
 def _check_tensors(model: nn.Module) -> None:

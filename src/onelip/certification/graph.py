@@ -15,12 +15,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
-from onelip.linalg.layer_bound import Arithmetic, Rounding, RoundingError
-from onelip.linalg.proven import SAFETY
+from onelip.proofs.layer_bound import Arithmetic, Peak, Rounding, RoundingError
+from onelip.proofs.proven import SAFETY
+
+Range = tuple[float, float]
+"""The smallest and the largest number that an entry can be, in exact arithmetic."""
+
+SMALLEST_SQUARE = 2.0**-500
+"""Squares of constants below it count as much: the product of two is a float still, and not 0."""
 
 Shape = tuple[int, ...]
 """The shape of one input or activation, without the batch."""
@@ -86,7 +94,57 @@ class Rows(NamedTuple):
     shift: float
 
 
-Fact = Moved | Extremum | Entrywise | AffineHead | EntrywiseAffine | Rows
+class Jumps(NamedTuple):
+    """The program jumps by so much, which counts as rounding in radii; a Lipschitz constant it has none."""
+
+    by: float
+
+
+class ScalarOf(NamedTuple):
+    """Each entry is a function of the entry of `base` at the same place: a `Term` of `operations.intervals`."""
+
+    base: Node
+    term: Any
+
+
+class RadialOf(NamedTuple):
+    """base * g(t), with a term g of the norm t of the base along these dimensions, and t g(t) as it is computed."""
+
+    base: Node
+    dims: tuple[int, ...]
+    term: Any
+    whole: Any
+
+
+class NormOf(NamedTuple):
+    """The norm of a value, known by its `Identity`, of an order and along dimensions, up to `ulps` of itself."""
+
+    source: Any
+    order: float
+    dims: tuple[int, ...]
+    ulps: float
+
+
+class PowerOf(NamedTuple):
+    """|base|^exponent, entry by entry."""
+
+    base: Node
+    exponent: float
+
+
+class Identity(NamedTuple):
+    """Equal keys: the same function of the input."""
+
+    key: Any
+
+
+class Pending(NamedTuple):
+    """It has no constant, and is refused with this error if the output depends on it."""
+
+    error: Exception
+
+
+Fact = tuple[Any, ...]
 """What else is known about a node, from which bounds of several nodes together are made."""
 
 
@@ -123,6 +181,13 @@ class Node:
     weighted: tuple[float, ...] = ()
     """Rounding is slope * sum_i weighted_i ||input_i|| + constant."""
     measured: MeasuredError | None = None
+    limits: Callable[[Sequence[Range]], Range] | None = None
+    """Where its entries are, from where those of its inputs are: see `ranges`."""
+    known_range: tuple[Any, Range] | None = None
+    """What `ranges` found, with the `limits` that it is of."""
+    margin: float = math.inf
+    """The largest error of its input for which its constant holds."""
+    peak: Peak | None = None
     exact_offset: float = 0.0
     value: Tensor | None = None
     """The activations, where the tracer was asked to keep them."""
@@ -180,18 +245,52 @@ class Graph:
         return found
 
 
+def repeat_rows(node: Node, rows: int) -> None:
+    """Make a node that was told of one row one of so many, side by side."""
+    node.shape, rounding = (rows, *node.shape), node.rounding
+    kept: list[Fact] = []
+    for fact in node.facts:
+        if isinstance(fact, Moved):
+            kept.append(Moved(partial(_indices_in_rows, node, fact, rows)))
+        elif isinstance(fact, EntrywiseAffine):
+            kept.append(EntrywiseAffine(fact.factor[:0], fact.shift[:0], fact.roundings))
+        elif not isinstance(fact, AffineHead | Rows):
+            kept.append(fact)
+    node.facts = tuple(kept)
+    if rounding is None or rounding is exactly:
+        return
+
+    def repeated(arithmetic: Arithmetic) -> RoundingError:
+        error = rounding(arithmetic)
+        return RoundingError(error.slope, error.constant * math.sqrt(rows) * SAFETY)
+
+    node.rounding = repeated
+
+
+def _indices_in_rows(node: Node, moved: Moved, rows: int, position: int) -> Tensor:
+    index, count = moved.indices(position), math.prod(node.inputs[position].shape) // rows
+    return torch.cat([torch.where(index < 0, index, index + row * count) for row in range(rows)])
+
+
 def product_bound(factors: Sequence[float]) -> float:
     """Product of constants, rounded upwards; factors of exactly 1 change nothing, and 0 times anything is 0."""
     inexact = [factor for factor in factors if factor != 1.0]
     if any(factor == 0 for factor in inexact):
         return 0.0
-    return math.prod(inexact) * (1.0 if len(inexact) <= 1 else SAFETY)
+    return max(math.prod(inexact), SMALLEST_SQUARE**2) * SAFETY if len(inexact) > 1 else math.prod(inexact)
 
 
 def sum_bound(terms: Sequence[float]) -> float:
     """Sum of non-negative numbers, rounded upwards."""
     present = [term for term in terms if term != 0]
     return math.fsum(present) * (1.0 if len(present) <= 1 else SAFETY)
+
+
+def square_bound(number: float) -> float:
+    """The square of a non-negative number; upwards where that would be no float, or lose the number."""
+    if number == 0:
+        return 0.0
+    return math.inf if number > 2.0**500 else max(number, SMALLEST_SQUARE**0.5) ** 2
 
 
 def root_bound(squares: Sequence[float]) -> float:

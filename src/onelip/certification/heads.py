@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from onelip.certification.graph import AffineHead, EntrywiseAffine, Graph, Moved, Node
-from onelip.linalg.proven import SAFETY, UNIT_ROUNDOFF, gamma
+from onelip.proofs.proven import SAFETY, UNIT_ROUNDOFF, gamma
 
 SQRT2 = math.sqrt(2) * (1 + 4 * UNIT_ROUNDOFF[torch.float64])
 

@@ -1,37 +1,29 @@
 """What torch and Python answer while a model is traced.
 
-Calls of modules come to the tracer. A traced value stands for a tensor, so `isinstance(x, torch.Tensor)` and
-`torch.is_tensor(x)` are true of it; a model that treats tensors and other things apart is traced as it runs. Code that
-asks whether gradients are recorded, or whether it is being compiled or exported, may be another program for another
-answer: it gets that of the tracer, which notes that it was asked. All of this is for the model's own code: torch's and
-onelip's get the truth.
+Calls of modules come to the tracer, by an attribute that `nn.Module.__call__` looks at. Code that asks whether
+gradients are recorded, or whether it is being compiled or exported, may be another program for another answer: it gets
+that of the tracer, which notes that it was asked. This is for the model's own code: torch's and onelip's get the truth,
+and so does every other thread.
 """
 
 from __future__ import annotations
 
-import builtins
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from onelip.certification.frames import is_users
-from onelip.certification.traced import Traced, all_traced
-from onelip.linalg.tensor_modes import observed
+from onelip.certification.traced import all_traced, is_users
 
 if TYPE_CHECKING:
     from onelip.certification.tracing import Tracer
 
 _PATCHING = threading.RLock()
-_A_TENSOR = torch.empty(0)
-
-_CALL = nn.Module.__call__
-_ISINSTANCE = builtins.isinstance
-_IS_TENSOR = torch.is_tensor
 
 _QUESTIONS: list[tuple[Any, str, bool]] = [
     # where the question is asked, its name, and the answer of a program that records gradients or is being compiled
@@ -45,65 +37,48 @@ _QUESTIONS: list[tuple[Any, str, bool]] = [
 ]
 
 
-def call_module(module: nn.Module, *arguments: Any, **keywords: Any) -> Any:
-    """A module called as it is called where nothing is traced."""
-    return _CALL(module, *arguments, **keywords)
+class _CallsOfModules:
+    """Stands in `nn.Module._compiled_call_impl`, where a call looks for another way to run; None in other threads."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+    def __get__(self, module: nn.Module | None, cls: Any) -> Callable[..., Any] | None:
+        return partial(_reported, module) if module is not None and threading.get_ident() == self.thread else None
+
+
+def _reported(module: nn.Module, *arguments: Any, **keywords: Any) -> Any:
+    handle = next(all_traced((arguments, keywords)), None)
+    if handle is None:
+        return module._call_impl(*arguments, **keywords)
+    return handle.tracer.call_module(module, arguments, keywords)
 
 
 @contextmanager
 def intercepting(tracer: Tracer) -> Iterator[None]:
-    """The model's own code meets the tracer."""
+    """Calls of modules, and questions of the model's own code, go to the tracer, in this thread alone."""
     here = threading.get_ident()
 
-    def call(module: nn.Module, *arguments: Any, **keywords: Any) -> Any:
-        if any(handle.tracer is tracer for handle in all_traced((arguments, keywords))):
-            return tracer.call_module(module, arguments, keywords)
-        return _CALL(module, *arguments, **keywords)
-
-    def is_instance(value: Any, kinds: Any, /) -> bool:
-        stands_for_one = type(value) is Traced and is_users(sys._getframe(1))
-        return _ISINSTANCE(_A_TENSOR if stands_for_one else value, kinds)
-
-    def is_tensor(obj: Any) -> bool:
-        return _IS_TENSOR(obj) or (type(obj) is Traced and is_users(sys._getframe(1)))
-
     def answer(true: Callable[[], bool], otherwise: bool) -> Callable[[], bool]:
-        def asked() -> bool:
+        def told() -> bool:
             if threading.get_ident() != here or not is_users(sys._getframe(1)):
                 return true()
             tracer.was_asked = True
             return otherwise == tracer.answers_otherwise
 
-        return asked
+        return told
 
-    replaced: list[tuple[Any, str, Any]] = [
-        (nn.Module, "__call__", call),
-        (builtins, "isinstance", is_instance),
-        (torch, "is_tensor", is_tensor),
-        *(
-            (place, name, answer(getattr(place, name), other))
-            for place, name, other in _QUESTIONS
-            if hasattr(place, name)
-        ),
-    ]
     with _PATCHING:
-        true = [(place, name, getattr(place, name)) for place, name, _ in replaced]
+        asked = [
+            (place, name, getattr(place, name), other) for place, name, other in _QUESTIONS if hasattr(place, name)
+        ]
+        called = vars(nn.Module)["_compiled_call_impl"]
         try:
-            for place, name, function in replaced:
-                setattr(place, name, function)
+            nn.Module._compiled_call_impl = _CallsOfModules()  # pyright: ignore
+            for place, name, true, otherwise in asked:
+                setattr(place, name, answer(true, otherwise))
             yield
         finally:
-            for place, name, function in true:
-                setattr(place, name, function)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """While a proof or a leaf runs, modules are called as usual, and onelip's layers take their fast ways."""
-    intercepted = nn.Module.__call__
-    nn.Module.__call__ = _CALL
-    try:
-        with observed(False):
-            yield
-    finally:
-        nn.Module.__call__ = intercepted
+            nn.Module._compiled_call_impl = called
+            for place, name, true, _ in asked:
+                setattr(place, name, true)

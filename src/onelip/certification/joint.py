@@ -19,7 +19,16 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from onelip.certification.graph import Entrywise, EntrywiseAffine, Extremum, Moved, Node, root_bound
+from onelip.certification.graph import (
+    SMALLEST_SQUARE,
+    Entrywise,
+    EntrywiseAffine,
+    Extremum,
+    Moved,
+    Node,
+    root_bound,
+    square_bound,
+)
 
 _STEPS = 64
 """Replacements that are tried before the bounds found so far are taken."""
@@ -34,7 +43,7 @@ def joint_lipschitz(inputs: Sequence[tuple[Node, float]]) -> float:
 
 
 def _total(weights: dict[Node, float]) -> float:
-    return root_bound([weight * node.lipschitz**2 for node, weight in weights.items()])
+    return root_bound([weight * square_bound(node.lipschitz) for node, weight in weights.items() if weight])
 
 
 def alternatives(inputs: Sequence[tuple[Node, float]]) -> Iterator[tuple[dict[Node, float], bool]]:
@@ -42,12 +51,12 @@ def alternatives(inputs: Sequence[tuple[Node, float]]) -> Iterator[tuple[dict[No
     if len(inputs) < 2 or not any(_is_open(node) for node, _ in inputs):
         plain: dict[Node, float] = {}
         for node, coefficient in inputs:
-            plain[node] = plain.get(node, 0.0) + coefficient**2
+            plain[node] = plain.get(node, 0.0) + square_bound(coefficient)
         yield plain, True
         return
     weights: Weights = {}
     for node, coefficient in inputs:
-        _add(weights, node, torch.full((_entries(node),), coefficient**2, dtype=torch.float64))
+        _add(weights, node, torch.full((_entries(node),), square_bound(coefficient), dtype=torch.float64))
     exact = True
     for _ in range(_STEPS):
         yield {node: _largest(weight) for node, weight in weights.items()}, exact
@@ -60,12 +69,12 @@ def alternatives(inputs: Sequence[tuple[Node, float]]) -> Iterator[tuple[dict[No
 
 def _largest(weight: Tensor) -> float:
     """Rounded upwards; integers are exact."""
-    found = float(weight.amax())
+    found = float(weight.amax()) if weight.numel() else 0.0
     return found if found.is_integer() else found * (1 + 2.0**-50)
 
 
 def _entries(node: Node) -> int:
-    return max(1, torch.Size(node.shape).numel())
+    return torch.Size(node.shape).numel()
 
 
 def _is_open(node: Node) -> bool:
@@ -88,8 +97,9 @@ def _replace(weights: Weights, node: Node) -> None:
             _add(weights, source, collected.index_add_(0, index[kept], weight[kept]))
         return
     if node.fact(Extremum) is None:
-        square = node.coefficients[0] ** 2
-        _add(weights, node.inputs[0], weight if square == 1 else weight * square * (1 + 2.0**-50))
+        square = square_bound(node.coefficients[0])
+        product = (weight * square * (1 + 2.0**-50)).clamp(min=SMALLEST_SQUARE)
+        _add(weights, node.inputs[0], weight if square == 1 else torch.where(weight * square > 0, product, 0.0))
         return
     partner = next((other for other in weights if _are_partners(node, other)), None)
     if partner is not None:

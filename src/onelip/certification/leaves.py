@@ -16,18 +16,24 @@ from torch import Tensor, nn
 
 from onelip.certification.fingerprint import Fingerprint
 from onelip.certification.graph import AffineHead, CallSite, Shape
-from onelip.certification.padded_convolutions import padded_convolution_bound
 from onelip.certification.proof_costs import announce, layer_proof_cost
 from onelip.errors import UnknownLipschitzConstant
-from onelip.layers.base import LipschitzLayer
-from onelip.layers.bounded import BoundedModule, replaced_method
-from onelip.layers.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
-from onelip.layers.shapes import LipschitzLinear
-from onelip.layers.transformed import Matrix
-from onelip.linalg.layer_bound import LayerBound, relative_bound
+from onelip.layers.blocks.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
+from onelip.layers.layer import LipschitzLayer
+from onelip.layers.linear import LipschitzLinear
+from onelip.layers.operators import Matrix
+from onelip.linalg.fourier import Size
+from onelip.proofs.bounded import BoundedModule, replaced_method
+from onelip.proofs.layer_bound import LayerBound, relative_bound
+from onelip.proofs.linear_bounds import convolution_bound
+from onelip.proofs.measured_rounding import Product, measured
+from onelip.proofs.proven_convolution import Convolution
 
 _ENTERED = (FirstChannels, ZeroChannelPad, ZeroSpatialPad, nn.Sequential)
 """Modules that are better looked into: which entries they move where is known to the graph then."""
+
+_COMPUTE = ("forward", "_conv_forward", "__call__", "_call_impl")
+"""What an instance of a convolution of torch's may replace."""
 
 _DECLARATIONS = ("lipschitz_constant", "lipschitz_bound")
 
@@ -96,7 +102,7 @@ def _same(first: Tensor, second: Tensor) -> bool:
     return first.shape == second.shape and first.dtype == second.dtype and torch.equal(first, second)
 
 
-def _leaf_of(module: nn.Module) -> Leaf | None:
+def _leaf_of(module: Any) -> Leaf | None:
     if type(module) in _ENTERED:
         return None
     if isinstance(module, LipschitzLayer) and module.training:
@@ -106,22 +112,12 @@ def _leaf_of(module: nn.Module) -> Leaf | None:
         )
     if declares(module):
         return Leaf(module, lambda shape: _declared_bound(module, shape), in_float64(module))
-    if callable(getattr(type(module), "bound", None)) and not _replaced(module):
-        prove: Callable[[Shape], LayerBound] = getattr(module, "bound")  # noqa: B009 - not every module has it
-        return Leaf(module, prove, in_float64(module))
-    if type(module) in (nn.Conv1d, nn.Conv2d) and not _replaced(module, nn.Conv2d):
-        conv: Any = module
-        if conv.padding_mode != "zeros":
-            return Leaf(module, lambda shape: padded_convolution_bound(conv, shape), in_float64(module))
+    if callable(getattr(type(module), "bound", None)) and replaced_method(module) is None:
+        return Leaf(module, module.bound, in_float64(module))
+    own = any(name in vars(module) for name in _COMPUTE)
+    if type(module) in (nn.Conv1d, nn.Conv2d) and module.padding_mode != "zeros" and not own:
+        return Leaf(module, lambda shape: _padded_convolution_bound(module, shape), in_float64(module))
     return None
-
-
-def _replaced(module: Any, owner: type[nn.Module] | None = None) -> bool:
-    """Whether something that computes is replaced, in the class or in the instance."""
-    if owner is not None:
-        names = ("forward", "_conv_forward", "__call__", "_call_impl")
-        return any(name in vars(module) for name in names)
-    return replaced_method(module) is not None
 
 
 def declares(module: nn.Module) -> bool:
@@ -143,17 +139,14 @@ def _declared_bound(module: Any, shape: Shape) -> LayerBound:
     constant = float(module.lipschitz_bound(shape) if declared is None else declared)
     if not constant >= 0:
         raise UnknownLipschitzConstant(f"it declares {constant}, which is no bound")
-    at_zero = in_float64(module)(torch.zeros((1, *shape), dtype=torch.float64, device=_device(module)))
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    at_zero = in_float64(module)(torch.zeros((1, *shape), dtype=torch.float64, device=device))
     ulps = getattr(module, "rounding_error", None)
     # Twice the computed norm: far more than its own rounding.
     offset = 2 * float(torch.linalg.vector_norm(at_zero))
     if ulps is None:
         return LayerBound(constant, offset, None)
     return relative_bound(constant, float(ulps), at_zero.numel(), offset)
-
-
-def _device(module: nn.Module) -> torch.device:
-    return next((p.device for p in module.parameters()), torch.device("cpu"))
 
 
 def in_float64(module: nn.Module) -> nn.Module:
@@ -166,10 +159,10 @@ def in_float64(module: nn.Module) -> nn.Module:
 
 
 def _use_deployed(twin: Any, layer: LipschitzLayer) -> None:
-    def transformed(input_size: Any = None) -> Any:
-        return layer.transformed(input_size).map(torch.Tensor.double)
+    def operator(input_size: Any = None) -> Any:
+        return layer.operator(input_size).map(torch.Tensor.double)
 
-    twin.transformed = transformed
+    twin.operator = operator
 
 
 def _rows_of(module: nn.Module, shape: Shape) -> AffineHead | None:
@@ -182,3 +175,34 @@ def _rows_of(module: nn.Module, shape: Shape) -> AffineHead | None:
     matrix = transformed.matrix.detach().double()[: module.out_features, : module.in_features]
     bias = matrix.new_zeros(len(matrix)) if module.bias is None else module.bias.detach().double()
     return AffineHead(matrix, bias[: module.out_features])
+
+
+def _padded_convolution_bound(module: Any, shape: tuple[int, ...]) -> LayerBound:
+    """A convolution of torch's whose padding copies pixels, taken together with that padding.
+
+    On the torus of the image itself a circular convolution has the norm of its largest frequency matrix, which is
+    smaller than the padding's sqrt(copies) times the norm of the unpadded convolution.
+    """
+    rows, columns = _padding(module)
+    if isinstance(module, nn.Conv1d):
+        kernel, size = module.weight[:, :, None], (1, shape[-1])
+        stride, dilation = (1, module.stride[0]), (1, module.dilation[0])
+    else:
+        kernel, size = module.weight, (shape[-2], shape[-1])
+        stride, dilation = (module.stride[0], module.stride[1]), (module.dilation[0], module.dilation[1])
+    convolution = Convolution(kernel.detach(), stride, dilation, (rows, columns), module.padding_mode, module.groups)
+    bound = convolution_bound(convolution, size, module.bias)
+    return measured(bound, Product(module._conv_forward, module.weight, module.bias))
+
+
+def _padding(module: nn.Conv1d | nn.Conv2d) -> tuple[Size, Size]:
+    """(before, after) for rows and columns; "same" puts the odd pixel of an even kernel after the image."""
+    if isinstance(module.padding, str):
+        totals = [
+            d * (k - 1) if module.padding == "same" else 0
+            for d, k in zip(module.dilation, module.kernel_size, strict=True)
+        ]
+        sides = [(total // 2, total - total // 2) for total in totals]
+    else:
+        sides = [(side, side) for side in module.padding]
+    return (sides[0] if len(sides) == 2 else (0, 0)), sides[-1]

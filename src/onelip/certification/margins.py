@@ -10,8 +10,8 @@ from torch import Tensor
 from onelip.certification.graph import Graph
 from onelip.certification.heads import SQRT2, LinearHead, distances_from, find_linear_head, row_norms
 from onelip.certification.rounding import ForwardError
-from onelip.linalg.layer_bound import FLOAT64, Arithmetic, largest_activation
-from onelip.linalg.proven import SAFETY, gamma
+from onelip.proofs.layer_bound import FLOAT64, Arithmetic, largest_activation
+from onelip.proofs.proven import SAFETY, gamma
 
 LARGEST_RADIUS = 2.0**20
 """Radii are cut off here: nobody asks for more, and rounding errors within larger balls would be unbounded."""
@@ -80,7 +80,7 @@ class ScoreConstants:
         made = self.score_errors(forward, arithmetic)
         own = made.gather(1, predictions[:, None])
         found = (torch.nan_to_num(carried, nan=torch.inf) + made + own) * SAFETY
-        return torch.minimum(found, plain.expand_as(found))
+        return _smaller(found, plain)
 
     def errors(self, forward: ForwardError, arithmetic: Arithmetic) -> Tensor:
         """Bounds (batch, classes) of the error of each computed score."""
@@ -89,7 +89,12 @@ class ScoreConstants:
             return plain
         carried = self.norms * forward.errors[self.head.source.index][:, None]
         found = (torch.nan_to_num(carried, nan=torch.inf) + self.score_errors(forward, arithmetic)) * SAFETY
-        return torch.minimum(found, plain)
+        return _smaller(found, plain)
+
+
+def _smaller(found: Tensor, plain: Tensor) -> Tensor:
+    """The smaller of two bounds; where something may overflow between head and scores, the plain one sees it."""
+    return torch.where(plain.isinf(), plain, torch.minimum(found, plain.expand_as(found)))
 
 
 def certified_radii(scores: Tensor, constants: ScoreConstants, errors: Tensor) -> Tensor:

@@ -1,76 +1,157 @@
 """The proof checked against the program: every certified batch is also run through the model itself.
 
-The exact scores are within E of those of the float64 pass over the graph, and within F of those of the model's own
+The exact outputs are within E of those of the float64 pass over the graph, and within F of those of the model's own
 program, E and F proven. So the two can differ by E + F at most. If they differ by more, the graph is not what the
 model computes, or the machine does not compute as the proof assumes: then nothing that was proven may be used.
 """
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from onelip.certification.call_arguments import Arguments
 from onelip.certification.graph import Graph
 from onelip.certification.margins import ScoreConstants
-from onelip.certification.rounding import ForwardError, error_at_sample, error_in_ball
-from onelip.errors import BrokenCertificateError
-from onelip.linalg.layer_bound import FLOAT32, FLOAT64, Arithmetic
-from onelip.linalg.proven import SAFETY
+from onelip.certification.rounding import error_at_sample, error_in_ball
+from onelip.certification.stopped_traces import failed
+from onelip.errors import BrokenCertificateError, UnknownLipschitzConstant
+from onelip.proofs.layer_bound import FLOAT32, FLOAT64, Arithmetic
+from onelip.proofs.proven import SAFETY
+
+_ALONE = slice(-1, None)
+"""The input of a batch that a model is also called with alone: the last one, which then has the place of the first."""
+
+_DEPENDS_ON_BATCH = (
+    "the Lipschitz constant of the model is not known: what it computes for an input depends on the number of inputs "
+    "in the batch, or on its place there"
+)
 
 
-def arithmetic_of(dtype: torch.dtype) -> Arithmetic:
+class ExactOutputs:
+    """What the graph gives for a batch in float64, and how far the outputs of a program may be from it.
+
+    Attributes:
+        here: bounds of the errors of this pass itself.
+        constants: how scores depend on the input, None where the model returns no scores.
+    """
+
+    def __init__(self, graph: Graph, value: Tensor) -> None:
+        self.graph, self.value = graph, value.detach().cpu()
+        self.here = error_at_sample(graph.used(), FLOAT64, len(value))
+        self.constants = ScoreConstants.of(graph) if is_scores(graph) else None
+
+    def check_program(self, program: nn.Module, arguments: Arguments, dtype: torch.dtype) -> Tensor:
+        """What the model itself returns for these arguments in its own type.
+
+        Raises where that is something else than the graph gives, for the batch or for its last input alone.
+        """
+        taken, moved = _rounded(arguments, dtype)
+        outputs = _called(program, taken)
+        self.check(outputs, moved, dtype)
+        if fixed_batch(program) is None:
+            alone = _called(program, arguments.part(_ALONE).to(dtype))
+            try:
+                if alone.shape != outputs[:1].shape:
+                    raise BrokenCertificateError(f"the output has the shape {tuple(alone.shape)} for one input")
+                self.check(torch.cat([outputs[:-1], alone]), moved, dtype)
+            except BrokenCertificateError as error:
+                raise UnknownLipschitzConstant(_DEPENDS_ON_BATCH) from error
+        return outputs
+
+    def check_longer_batch(self, program: nn.Module, arguments: Arguments, dtype: torch.dtype) -> None:
+        """Raise where an input more, the first one once again, changes what the model computes for the others.
+
+        For two inputs with two steps, `x.view(steps, len(x), -1)` exchanges nothing; for three it does.
+        """
+        if fixed_batch(program) is not None:
+            return
+        places = [*range(len(self.value)), 0]
+        longer, moved = _rounded(arguments.part(places), dtype)
+        outputs = _called(program, longer)
+        try:
+            if not isinstance(outputs, Tensor) or len(outputs) != len(places):
+                raise BrokenCertificateError("the output is not one for each input")
+            for found in (outputs[:-1], torch.cat([outputs[-1:], outputs[1:-1]])):
+                self.check(found, moved[:-1], dtype)
+        except BrokenCertificateError as error:
+            raise UnknownLipschitzConstant(_DEPENDS_ON_BATCH) from error
+
+    def check(self, outputs: Any, moved: Tensor, dtype: torch.dtype) -> None:
+        """Raise where outputs are not the graph's, in the norm of all of an input or one score by itself.
+
+        `moved`: how far the program's inputs are from the graph's.
+        """
+        if not isinstance(outputs, Tensor) or outputs.shape != self.value.shape:
+            raise BrokenCertificateError("the model's own output has another shape than that of the graph")
+        nodes, here, last = self.graph.used(), self.here, self.graph.output
+        if any(node.rounding is None for node in nodes if node.inputs):
+            # What is not declared is believed to be exact in certificates, but not held against the program.
+            here = error_at_sample(nodes, FLOAT64, len(moved), assumed=1.0)
+        there = error_in_ball(nodes, _arithmetic_of(dtype), here, moved, assumed=1.0)
+        by_moving = (last.lipschitz * moved * SAFETY).nan_to_num(nan=torch.inf)
+        difference = (outputs.double() - self.value).reshape(len(moved), -1)
+        known = torch.isfinite(self.value).reshape(len(moved), -1)  # there is no error of an infinite value
+        norms = torch.linalg.vector_norm(difference, dim=1)
+        wrong = known.all(1) & _exceed(norms, here.errors[last.index] + there.errors[last.index] + by_moving)
+        if self.constants is not None:
+            allowed = self.constants.errors(here, FLOAT64) + self.constants.errors(there, _arithmetic_of(dtype))
+            wrong |= (known & _exceed(difference.abs(), allowed + by_moving[:, None])).any(1)
+        if bool(wrong.any()):
+            worst = torch.where(known, difference, 0.0)[wrong].abs().nan_to_num(nan=torch.inf).amax()
+            raise BrokenCertificateError(
+                f"what the model returns differs from what was traced by up to {float(worst):.3g}, more than rounding "
+                f"can explain, at {int(wrong.sum())} of {len(moved)} inputs: the model changed, or computes something "
+                "else, or this device does not compute as the proof assumes"
+            )
+
+
+def _exceed(found: Tensor, allowed: Tensor) -> Tensor:
+    return torch.isfinite(allowed) & ~(found <= allowed * SAFETY)
+
+
+def is_scores(graph: Graph) -> bool:
+    """Whether the model returns at least two numbers in a row."""
+    return len(graph.output.shape) == 1 and graph.output.shape[0] >= 2
+
+
+def _rounded(arguments: Arguments, dtype: torch.dtype) -> tuple[Arguments, Tensor]:
+    """The arguments in the program's type, and how far that moves each input."""
+    taken = arguments.to(dtype)
+    return taken, torch.linalg.vector_norm(taken.vectors() - arguments.vectors(), dim=1).cpu()
+
+
+def _called(program: nn.Module, arguments: Arguments) -> Any:
+    """What the model itself returns, or its error on one line."""
+    try:
+        outputs = arguments.call(program)
+        return outputs.detach().as_subclass(Tensor).cpu() if isinstance(outputs, Tensor) else outputs
+    except (RuntimeError, IndexError) as error:
+        raise failed(error, arguments) from error
+
+
+def fixed_batch(model: nn.Module) -> int | None:
+    """The number of inputs that a program was exported for, None where it takes any."""
+    nodes = model.graph.nodes if isinstance(model, torch.fx.GraphModule) else ()
+    example = next((node.meta.get("val") for node in nodes if node.op == "placeholder"), None)
+    length = example.shape[0] if isinstance(example, torch.Tensor) and example.dim() else None
+    return length if isinstance(length, int) else None
+
+
+def program_dtype(model: nn.Module) -> torch.dtype:
+    """The type that a model computes in: that of its weights."""
+    tensors = (*model.parameters(), *model.buffers())
+    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.get_default_dtype())
+
+
+def program_device(model: nn.Module) -> torch.device:
+    """Where a model computes: where its weights are."""
+    return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+
+
+def _arithmetic_of(dtype: torch.dtype) -> Arithmetic:
     """Roundoff and smallest normal number of a type."""
     known = {torch.float64: FLOAT64, torch.float32: FLOAT32}
     return known[dtype] if dtype in known else Arithmetic(torch.finfo(dtype).eps / 2, torch.finfo(dtype).tiny)
-
-
-def check_outputs(graph: Graph, value: Tensor, program: Tensor, moved: Tensor, dtype: torch.dtype) -> None:
-    """As `check_program`, for outputs of any shape: by the norm of what is returned for an input."""
-    if not isinstance(program, Tensor) or program.shape != value.shape:
-        raise BrokenCertificateError("the model's own output has another shape than that of the graph")
-    here, there = _errors(graph, error_at_sample(graph.used(), FLOAT64, len(value)), moved, dtype)
-    allowed = sum(forward.errors[graph.output.index] for forward in (here, there)) + graph.output.lipschitz * moved
-    difference = torch.linalg.vector_norm((program.double() - value).flatten(1), dim=1)
-    wrong = torch.isfinite(allowed) & ~(difference <= allowed * SAFETY)
-    if bool(wrong.any()):
-        raise BrokenCertificateError(
-            f"what the model returns differs from what was traced by up to {float(difference[wrong].amax()):.3g}, "
-            "more than rounding can explain: it computes something else, or this device not as the proof assumes"
-        )
-
-
-def _errors(graph: Graph, here: ForwardError, moved: Tensor, dtype: torch.dtype) -> tuple[ForwardError, ForwardError]:
-    """Errors of the float64 pass, and of the program on inputs that may be rounded.
-
-    What is not declared is believed to be exact in certificates, but not held against the program.
-    """
-    nodes = graph.used()
-    if any(node.rounding is None for node in nodes if node.inputs):
-        here = error_at_sample(nodes, FLOAT64, len(moved), assumed=1.0)
-    return here, error_in_ball(nodes, arithmetic_of(dtype), here, moved, assumed=1.0)
-
-
-def check_program(
-    graph: Graph,
-    constants: ScoreConstants,
-    here: ForwardError,
-    scores: Tensor,
-    program: Tensor,
-    moved: Tensor,
-    dtype: torch.dtype,
-) -> None:
-    """Raise where the program's scores are not the graph's. `moved`: how far its inputs are from the graph's."""
-    if not isinstance(program, Tensor) or program.shape != scores.shape:
-        raise BrokenCertificateError("the model's own output has another shape than that of the pinned weights")
-    here, there = _errors(graph, here, moved, dtype)
-    allowed = constants.errors(here, FLOAT64) + constants.errors(there, arithmetic_of(dtype))
-    allowed = (allowed + (graph.output.lipschitz * moved * SAFETY).nan_to_num(nan=torch.inf)[:, None]) * SAFETY
-    difference = (program.double() - scores).abs()
-    wrong = torch.isfinite(allowed) & ~(difference <= allowed)
-    if bool(wrong.any()):
-        worst = torch.where(wrong, difference.nan_to_num(nan=torch.inf), 0.0).amax()
-        raise BrokenCertificateError(
-            f"scores of the model differ from those of the weights that were certified by up to {float(worst):.3g}, "
-            f"more than rounding can explain, at {int(wrong.any(1).sum())} of {len(scores)} inputs: the model changed, "
-            "or computes something else than was traced, or this device does not compute as the proof assumes"
-        )

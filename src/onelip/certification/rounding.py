@@ -18,8 +18,8 @@ from torch import Tensor
 
 from onelip.certification.graph import Node
 from onelip.certification.joint import alternatives
-from onelip.linalg.layer_bound import Arithmetic, RoundingError, largest_activation
-from onelip.linalg.proven import SAFETY
+from onelip.proofs.layer_bound import Arithmetic, RoundingError, largest_activation
+from onelip.proofs.proven import SAFETY
 
 
 class ForwardError(NamedTuple):
@@ -72,6 +72,11 @@ def _propagated(
                     here.isinf(), torch.inf
                 )
             overflows = ~(added / arithmetic.unit_roundoff + size <= limit)
+            if node.margin < math.inf:
+                for source in node.inputs:
+                    overflows |= ~(errors[source.index] <= node.margin)
+            if node.peak is not None:
+                overflows |= ~(node.peak(size + added) <= limit)
             error = (error + added.masked_fill(overflows, torch.inf)) * SAFETY
         errors[node.index] = error
         if node.norm is not None:

@@ -8,6 +8,8 @@ where there was none, is what code keeps for the shape at hand, and counts as no
 from __future__ import annotations
 
 import functools
+import importlib
+import random
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -15,7 +17,6 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from onelip.certification.randomness import generator_state
 from onelip.certification.traced import Traced, nested
 
 _PLAIN = (int, float, complex, str, bytes)
@@ -52,14 +53,14 @@ def same_numbers(first: Tensor, second: Tensor) -> bool:
 
 def snapshot(value: Any, depth: int = _DEPTH) -> Any:
     """A copy of numbers, words and tensors inside lists, dictionaries, objects and functions."""
+    if isinstance(value, Traced):  # kept for others to look at
+        return None
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, nn.Module):  # not among the model's own, whose tensors are compared one by one
         return [tensor.detach().clone() for tensor in (*value.parameters(), *value.buffers())]
     if value is None or isinstance(value, _PLAIN):
         return value
-    if isinstance(value, Traced):  # kept for others to look at
-        return None
     if isinstance(value, _THEMSELVES):
         return Same(value)
     if depth == 0:
@@ -119,3 +120,38 @@ def same(old: Any, new: Any, strictly: bool = False) -> bool:
     if isinstance(old, list):
         return len(old) <= len(new) and all(same(*pair, strictly) for pair in zip(old, new, strict=False))
     return old == new or old != old  # NaN stays what it is
+
+
+# Generators of random numbers, to see whether something was drawn
+
+
+def global_states(device: torch.device) -> list[Any]:
+    """Those of torch, on this device too, of Python and of NumPy."""
+    states = [torch.get_rng_state(), random.getstate(), numpy.random.get_state(legacy=False)]  # noqa: NPY002
+    if device.type == "xla":  # whose package registers no module with torch
+        states.append(importlib.import_module("torch_xla.core.xla_model").get_rng_state())
+    elif device.type != "cpu":
+        states.append(torch.get_device_module(device).get_rng_state())
+    return [_comparable(state) for state in states]
+
+
+def generator_state(generator: Any) -> Any:
+    """The state of a generator of torch, Python or NumPy, None of anything else."""
+    if isinstance(generator, torch.Generator):
+        return _comparable(generator.get_state())
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, numpy.random.Generator):
+        return _comparable(generator.bit_generator.state)
+    if isinstance(generator, numpy.random.RandomState):
+        return _comparable(generator.get_state(legacy=False))
+    return None
+
+
+def _comparable(state: Any) -> Any:
+    """The same with bytes in place of tensors and arrays."""
+    if isinstance(state, torch.Tensor):
+        return state.cpu().numpy().tobytes()
+    if isinstance(state, numpy.ndarray):
+        return state.tobytes()
+    return {key: _comparable(part) for key, part in state.items()} if isinstance(state, dict) else state

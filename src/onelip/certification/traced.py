@@ -1,26 +1,64 @@
 """A value inside a model that is being traced: its shape is known to the model's code, its numbers are not."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from onelip.certification.frames import is_users
+from onelip.proofs.proven import batch_norm_bounds
 
 if TYPE_CHECKING:
     from onelip.certification.graph import Node
     from onelip.certification.tracing import Tracer
 
 
-class Traced:
-    """Stands for a tensor. It is not one, so that no code can read or change the numbers unseen."""
+_TORCH = os.path.dirname(torch.__file__ or "") + os.sep
+_ONELIP = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def is_users(frame: FrameType) -> bool:
+    """Whether code is neither torch's nor onelip's."""
+    return not frame.f_code.co_filename.startswith((_TORCH, _ONELIP))
+
+
+_ABOUT_SHAPES = {
+    *(getattr(Tensor, name).__get__ for name in ("shape", "ndim", "device", "layout", "is_cuda", "is_meta")),
+    *(getattr(Tensor, name).__get__ for name in ("is_nested", "is_sparse", "is_quantized", "is_mkldnn")),
+    *(Tensor.size, Tensor.dim, Tensor.ndimension, Tensor.numel, Tensor.nelement, Tensor.get_device, Tensor.__len__),
+}
+"""What the model's code may ask of the value itself."""
+
+_ABOUT_TYPES = {
+    Tensor.dtype.__get__,  # pyright: ignore[reportAttributeAccessIssue]
+    *(Tensor.element_size, Tensor.is_floating_point, Tensor.is_complex),
+}
+"""What it asks of the type that the program computes in."""
+
+
+def _true_value(part: Any) -> Any:
+    return part.value if isinstance(part, Traced) else part
+
+
+class Traced(Tensor):
+    """A tensor without numbers of its own, so that no code can read or change them unseen."""
+
+    @staticmethod
+    def __new__(cls, tracer: Tracer, node: Node, value: Tensor, before: int | None = None) -> Traced:
+        """A tensor of this shape, of the type that the program computes in."""
+        return Tensor._make_wrapper_subclass(cls, value.shape, dtype=tracer.dtype, device=value.device)
 
     def __init__(self, tracer: Tracer, node: Node, value: Tensor, before: int | None = None) -> None:
+        super().__init__()
         self.tracer, self.node, self.value = tracer, node, value
+        self.rows = tracer.rows if before is None else 1
+        """Where dimension 0 is (batch * rows): operations take each row for an input of its own."""
         self.before = before
         """None where dimension 0 is the batch. Else the entries are in the order before x batch x after, whatever the
         shape: so many places stand before the batch."""
@@ -28,15 +66,21 @@ class Traced:
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Torch hands over every function that is called with a traced value."""
-        tracer = next(all_traced((args, kwargs or {}))).tracer
-        return tracer.call(function, tuple(args), dict(kwargs or {}))
+        kwargs = kwargs or {}
+        if function in _ABOUT_SHAPES:
+            return function(*(mapped(part, _true_value) for part in args), **mapped(kwargs, _true_value))
+        if function in _ABOUT_TYPES:
+            with torch._C.DisableTorchFunctionSubclass():
+                return function(*args, **kwargs)
+        return next(all_traced((args, kwargs))).tracer.call(function, tuple(args), dict(kwargs))
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """What reaches torch's operators without one of its functions: compiled code."""
+        name = str(function.__name__).partition(".")[0]
+        raise next(all_traced((args, kwargs or {}))).tracer.refused(name, "it needs true tensors")
 
     # What does not depend on the numbers
-
-    @property
-    def shape(self) -> torch.Size:
-        """The real shape, batch included."""
-        return self.value.shape
 
     def shape_without_batch(self) -> tuple[int, ...]:
         """That of one input."""
@@ -46,23 +90,10 @@ class Traced:
         """The value with the batch as dimension 0."""
         return by_input(self.value, self.before, self.tracer.batch)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type that the program computes in."""
-        return self.tracer.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        return self.value.device
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return self.value.dim()
-
-    is_nested = is_sparse = is_quantized = is_mkldnn = is_meta = False
-    layout = torch.strided
+    def norms(self) -> Tensor:
+        """Upper bounds of the norms of the inputs of the batch."""
+        value = self.by_input()
+        return batch_norm_bounds(value if self.rows == 1 else value.reshape(len(value) // self.rows, -1))
 
     @property
     def requires_grad(self) -> bool:
@@ -71,42 +102,9 @@ class Traced:
         return self.tracer.answers_otherwise
 
     @property
-    def is_cuda(self) -> bool:
-        """Whether the value is on a GPU."""
-        return self.value.is_cuda
-
-    @property
     def data(self) -> Traced:
         """The same value."""
         return self
-
-    def size(self, dim: int | None = None) -> Any:
-        """As Tensor.size."""
-        return self.value.shape if dim is None else self.value.shape[dim]
-
-    def dim(self) -> int:
-        """As Tensor.dim."""
-        return self.value.dim()
-
-    ndimension = dim
-
-    def numel(self) -> int:
-        """As Tensor.numel."""
-        return self.value.numel()
-
-    nelement = numel
-
-    def element_size(self) -> int:
-        """Bytes of an entry in the program."""
-        return torch.empty((), dtype=self.dtype).element_size()
-
-    def is_floating_point(self) -> bool:
-        """Always."""
-        return True
-
-    def is_complex(self) -> bool:
-        """Never."""
-        return False
 
     def is_contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
         """As Tensor.is_contiguous; inputs may lie in memory in any way, so the trace is made with either answer."""
@@ -122,13 +120,6 @@ class Traced:
             value = value.permute(order).contiguous().permute(order)
         return value.stride() if dim is None else value.stride(dim)
 
-    def get_device(self) -> int:
-        """As Tensor.get_device."""
-        return self.value.get_device()
-
-    def __len__(self) -> int:
-        return len(self.value)
-
     # What would need the numbers
 
     def _numbers(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -138,16 +129,19 @@ class Traced:
             "depend on values; compute with tensors throughout",
         )
 
-    __bool__ = __float__ = __int__ = __index__ = __complex__ = __array__ = __contains__ = __iter__ = _numbers
+    __bool__ = __float__ = __int__ = __index__ = __complex__ = __array__ = __contains__ = _numbers
     item = tolist = numpy = __dlpack__ = data_ptr = untyped_storage = storage = __reduce_ex__ = _numbers
 
-    def __repr__(self) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         return self._numbers() if is_users(sys._getframe(1)) else object.__repr__(self)
 
     def __format__(self, spec: str) -> str:
         return self._numbers() if is_users(sys._getframe(1)) else object.__repr__(self)
 
     __str__ = __repr__
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._numbers() if self.before is None else iter(self.tracer.call(torch.unbind, (self,), {}))
 
     def __deepcopy__(self, memo: Any) -> Traced:
         return self.tracer.call(torch.clone, (self,), {})
@@ -160,17 +154,15 @@ class Traced:
     # NumPy's numbers and arrays leave operators to the value that they meet.
     __array_ufunc__ = None
 
-    # Methods of tensors
+    @property
+    def mT(self) -> Traced:  # noqa: N802 - torch's names
+        """As Tensor.mT."""
+        return self.tracer.call(torch.transpose, (self, -2, -1), {})
 
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(torch.Tensor, name, None)
-        if method is None or name.startswith("__"):
-            raise AttributeError(f"Traced has no attribute {name!r}")
-        if not callable(method):
-            if name in ("T", "mT"):
-                return self.tracer.call(torch.transpose, (self, -2, -1), {}) if name == "mT" else self.t()
-            raise self.tracer.refused(f"Tensor.{name}", "this attribute has no bound")
-        return lambda *args, **kwargs: self.tracer.call(method, (self, *args), kwargs)
+    @property
+    def T(self) -> Traced:  # noqa: N802
+        """As Tensor.T."""
+        return self.tracer.call(torch.permute, (self, tuple(range(self.dim()))[::-1]), {})
 
 
 def by_input(value: Tensor, before: int | None, batch: int) -> Tensor:
@@ -214,6 +206,11 @@ class Comparison:
     def __bool__(self) -> bool:
         return bool(self.first)
 
+    def __mul__(self, other: Any) -> Any:
+        return other * self if isinstance(other, Traced) else self._jumps()
+
+    __rmul__ = __mul__
+
     def _jumps(self, *_: Any) -> NoReturn:
         raise self.first.tracer.refused(
             "a comparison", "a comparison of values jumps; use torch.maximum, clamp or relu"
@@ -242,7 +239,9 @@ for _name in OPERATORS:
 
 
 def nested(value: Any) -> Iterator[Any]:
-    """All that is inside nested tuples, lists and dictionaries."""
+    """All that is inside nested tuples, lists, dictionaries and slices."""
+    if isinstance(value, slice):
+        value = (value.start, value.stop, value.step)
     if isinstance(value, tuple | list):
         for part in value:
             yield from nested(part)
@@ -250,6 +249,15 @@ def nested(value: Any) -> Iterator[Any]:
         yield from nested(list(value.values()))
     else:
         yield value
+
+
+def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Nested tuples, lists and dictionaries with the function of each part."""
+    if isinstance(value, dict):
+        return {key: mapped(part, function) for key, part in value.items()}
+    if type(value) in (tuple, list):
+        return type(value)(mapped(part, function) for part in value)
+    return function(value)
 
 
 def all_traced(value: Any) -> Iterator[Traced]:

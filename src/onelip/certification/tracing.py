@@ -1,7 +1,7 @@
 """Run a model on a batch in float64, and record what it does as a graph.
 
-The model is called as anybody calls it: its `__call__`, hooks and `forward` run. What they are given is no tensor but a
-`Traced` value, which knows its shape and nothing else. Nothing can be done to it but by calls of torch's functions,
+The model is called as anybody calls it: its `__call__`, hooks and `forward` run. What they are given is a `Traced`
+value, a tensor that knows its shape and nothing else. Nothing can be done to it but by calls of torch's functions,
 methods and operators, and each of these either has a proven bound or raises. So nothing happens unseen: a function
 that wants the numbers (`if x.sum() > 0`, `.item()`, compiled code) gets an error, not a wrong bound.
 
@@ -15,7 +15,8 @@ value meets them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,8 +24,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_internals
 
 from onelip.certification.call_arguments import Arguments
-from onelip.certification.frames import users_line
-from onelip.certification.frozen import PLAIN_TENSORS
+from onelip.certification.frozen import proof_device
 from onelip.certification.graph import (
     CallSite,
     Fact,
@@ -32,21 +32,41 @@ from onelip.certification.graph import (
     MeasuredError,
     Moved,
     Node,
+    Pending,
     exactly,
     product_bound,
+    repeat_rows,
     sum_bound,
 )
-from onelip.certification.interception import call_module, intercepting, quiet
+from onelip.certification.interception import intercepting
 from onelip.certification.joint import joint_lipschitz
 from onelip.certification.leaves import Leaf, Proofs
-from onelip.certification.operations import find_inside, find_operation, module_refusal, refusal
-from onelip.certification.randomness import global_states
-from onelip.certification.traced import Traced, all_traced, by_input, nested
-from onelip.errors import InvalidInputError, UnknownLipschitzConstant
-from onelip.linalg.layer_bound import Arithmetic, LayerBound, Rounding
-from onelip.linalg.measured_rounding import error_at
-from onelip.linalg.proven import batch_norm_bounds
+from onelip.certification.operations import (
+    RuleError,
+    find_inside,
+    find_operation,
+    module_refusal,
+    refusal,
+    with_batch_first,
+)
+from onelip.certification.operations.registered import Call, Operation
+from onelip.certification.snapshots import global_states
+from onelip.certification.stopped_traces import (
+    FAILURES,
+    advice,
+    described,
+    failed,
+    fails,
+    first_line,
+    users_line,
+    why_not_here,
+    why_not_these,
+)
+from onelip.certification.traced import Traced, all_traced, by_input
+from onelip.errors import OnelipError, UnknownLipschitzConstant
 from onelip.linalg.tensor_modes import observed
+from onelip.proofs.layer_bound import Arithmetic, LayerBound, Rounding
+from onelip.proofs.measured_rounding import error_at
 
 
 class Tracer:
@@ -64,9 +84,12 @@ class Tracer:
         self.model, self.proofs, self.dtype, self.keep, self.measures = model, proofs, dtype, keep, measures
         self.nodes: list[Node] = []
         self.batch, self._device = 0, "cpu"
+        self.rows = 1
+        """Where `batch` counts rows of values (inputs * rows, ...): so many for each input."""
         self._names = {id(module): name for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
         self._modules: list[nn.Module] = []
-        self._thread, self._refusal = 0, None
+        self._thread = 0
+        self.refusal: Exception | None = None
         self.was_asked, self.answers_otherwise = False, False
         """Whether the model's code asked how it is run, and whether it is told the other answer."""
 
@@ -76,7 +99,7 @@ class Tracer:
         Code that asks whether gradients are recorded, or whether it is compiled, may be another program in training or
         deployment than under `no_grad`: it is traced with either answer.
         """
-        graph, value = self._trace(arguments)
+        graph, value = self.trace(arguments)
         if self.was_asked:
             self.check_other_answers(arguments, graph, value)
         return graph, value
@@ -85,15 +108,17 @@ class Tracer:
         """Refuse a model that computes something else where gradients are recorded, or where it is compiled."""
         other = Tracer(self.model, self.proofs, self.dtype)
         other.answers_otherwise = True
-        again, repeated = other._trace(arguments)
+        again, repeated = other.trace(arguments)
         if again.calls() != graph.calls() or not torch.allclose(repeated, value, 1e-9, 0.0, equal_nan=True):
             raise self.refused(
                 "the model",
                 "it computes something else with gradients, when compiled, or where x lies otherwise in memory",
             )
 
-    def _trace(self, arguments: Arguments) -> tuple[Graph, Tensor]:
-        device = arguments.tensors[0].device
+    def trace(self, arguments: Arguments) -> tuple[Graph, Tensor]:
+        """As `run`, with one answer."""
+        device = proof_device(arguments.tensors[0].device)
+        arguments = arguments.on(device)
         self.batch, self._device, self._thread = arguments.batch, device.type, threading.get_ident()
         drawn = global_states(device)
         values = self._inputs(arguments)
@@ -102,20 +127,26 @@ class Tracer:
                 output = arguments.call(self.model, values)
             except (TypeError, RuntimeError, AttributeError, ValueError, IndexError) as error:
                 if "Traced" in str(error):
-                    raise self.refused("this call", f"it needs true tensors ({_first_line(error)})") from error
+                    raise self.refused("this call", f"it needs true tensors ({first_line(error)})") from error
                 if type(error) not in (RuntimeError, IndexError):
                     raise
                 raise failed(error, arguments) from error
-        if self._refusal is not None:  # the model's code caught it, and went on with something else
-            raise self._refusal
+        if self.refusal is not None:  # the model's code caught it, and went on with something else
+            raise self.refusal
         if global_states(device) != drawn:
             raise self.refused("the model", "it draws random numbers, so that it is another function at every call")
         if not isinstance(output, Traced):
-            raise self.refused("the model", f"it returns {_described(output)}, which must be one tensor of the input")
-        if output.before is not None:
+            raise self.refused(
+                "the model", f"it returns {described(output)}, which must be one tensor of the input{advice(output)}"
+            )
+        if output.before is not None or output.rows > 1:
             raise self.refused("the model", "the batch must be the first dimension of what it returns")
         self.check_current(output)
-        return Graph(tuple(self.nodes), output.node), output.value
+        graph = Graph(tuple(self.nodes), output.node)
+        pending = next((found for node in graph.used() if (found := node.fact(Pending))), None)
+        if pending is not None:
+            raise pending.error
+        return graph, output.value
 
     def _inputs(self, arguments: Arguments) -> list[Traced]:
         """One tensor is the first node. Several are ranges of the vector that is."""
@@ -147,13 +178,13 @@ class Tracer:
         before: int | None = None,
     ) -> Traced:
         """A node: what it computed from which inputs, with which coefficients. `before`: see `Traced`."""
-        if value.dim() < 1 or (before is None and value.shape[0] != self.batch):
+        if value.dim() < 1 or (before is None and value.shape[0] != self.batch) or (before and self.rows > 1):
             raise self.refused(
                 place, "it mixes the inputs of a batch or drops the batch dimension, which must stay the first one"
             )
         for handle, _ in inputs:
             if rounding is not exactly and handle.node.norm is None:
-                handle.node.norm = batch_norm_bounds(handle.by_input())
+                handle.node.norm = handle.norms()
         nodes = tuple(handle.node for handle, _ in inputs)
         coefficients = tuple(float(coefficient) for _, coefficient in inputs)
         shape = tuple(by_input(value, before, self.batch).shape[1:])
@@ -162,6 +193,8 @@ class Tracer:
         node.weighted = coefficients if weighted is None else weighted
         if shares_memory:
             node.storage, node.version = nodes[0].storage, nodes[0].version
+        if self.rows > 1:
+            repeat_rows(node, self.rows)
         if self.keep:
             node.value = by_input(value, before, self.batch)
         self.nodes.append(node)
@@ -189,7 +222,14 @@ class Tracer:
         """The error for what no bound is known for. Where the model's code catches it, the trace raises it again."""
         words = (self.place(where) if isinstance(where, str) else where).words()
         error = UnknownLipschitzConstant(f"the Lipschitz constant of {words} is not known: {why}")
-        self._refusal = self._refusal or error
+        self.refusal = self.refusal or error
+        return error
+
+    def unbounded(self, where: CallSite) -> UnknownLipschitzConstant:
+        """The error for a value of unlimited slope, which is raised if the output depends on it."""
+        before = self.refusal
+        error = self.refused(where, "its slope has no limit; clamp its input, or divide by what grows as fast")
+        self.refusal = before
         return error
 
     # What is intercepted
@@ -197,45 +237,59 @@ class Tracer:
     def call(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A function, method or operator of torch with a traced value among its arguments."""
         name = getattr(function, "__name__", str(function))
-        self._check_context(name)
+        if name in ("__get__", "__set__", "__delete__"):
+            name = function.__self__.__name__
+        reason = why_not_here(self._thread)
+        if reason is not None:
+            raise self.refused(name, reason)
         for handle in all_traced((arguments, keywords)):
             self.check_current(handle)
-        self._check_types(name, (arguments, keywords))
+        reason = why_not_these((arguments, keywords), self._device)
+        if reason is not None:
+            raise self.refused(name, reason)
         operation = find_operation(function)
         if operation is None:
             place = self.place(name)
             raise self.refused(place, refusal(name, place.kind))
         if any(handle.before is not None for handle in all_traced((arguments, keywords))):
-            operation = find_inside(operation)
-            if operation is None:
-                raise self.refused(
-                    name,
-                    "the batch must be its first dimension, so permute it back first; attention, which moves it, "
-                    "has no Lipschitz constant in any order",
+            inside = find_inside(operation)
+            if inside is None or (operation.name in ("matmul", "mm") and isinstance(arguments[0], Traced)):
+                return self._with_batch_first(operation, name, arguments, keywords)
+            operation = inside
+        with torch.set_grad_enabled(self.keep), observed(False), self.as_rows((arguments, keywords)):
+            try:
+                return operation.apply(self, arguments, dict(keywords))
+            except FAILURES as error:
+                if isinstance(error, OnelipError) or "Traced" in str(error) or fails(function, arguments, keywords):
+                    raise
+                self.refusal = self.refusal or RuleError(
+                    f"the rule for {self.place(name).words()} failed ({type(error).__name__}: {first_line(error)}): "
+                    "this is a bug of onelip, please report it"
                 )
-        with torch.set_grad_enabled(self.keep), quiet():
-            return operation.apply(self, arguments, keywords)
+                raise self.refusal from error
 
-    def _check_context(self, name: str) -> None:
-        if threading.get_ident() != self._thread:
-            raise self.refused(name, "another thread computes it, in no certain order; stay in that of forward")
-        if torch._C._len_torch_dispatch_stack():
-            raise self.refused(name, "forward enters a dispatch mode, which may change every operation; leave it out")
-
-    def _check_types(self, name: str, arguments: Any) -> None:
-        """Types that change what the call computes in ways that no handler looks at."""
-        if torch.is_autocast_enabled(self._device):
+    def _with_batch_first(self, operation: Operation, name: str, arguments: Any, keywords: Any) -> Any:
+        found = with_batch_first(Call(self, self.place(operation.name)), operation, arguments, keywords)
+        if found is None:
             raise self.refused(
-                name, "it runs under autocast, which rounds to a shorter type; take autocast out of forward"
+                name,
+                "the batch must be its first dimension, so permute it back first; attention, which moves it, "
+                "has no Lipschitz constant in any order",
             )
-        for value in nested(arguments):
-            if isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()):
-                raise self.refused(name, "complex numbers are not supported; keep real and imaginary parts apart")
-            if isinstance(value, Tensor) and type(value) not in PLAIN_TENSORS:
-                kind = type(value).__name__
-                raise self.refused(name, f"a {kind} is a subclass of Tensor and may compute anything; use tensors")
-            if isinstance(value, Tensor) and (value.layout != torch.strided or value.is_quantized):
-                raise self.refused(name, "it computes with sparse or quantised numbers; use .to_dense() first")
+        return found
+
+    @contextmanager
+    def as_rows(self, values: Any) -> Iterator[None]:
+        """Operations on values of several rows for each input see a batch of rows."""
+        counts, before = {handle.rows for handle in all_traced(values)} or {1}, (self.batch, self.rows)
+        if len(counts) > 1:
+            raise self.refused("this call", "only some of its values have several rows for an input, (batch * n, ...)")
+        (self.rows,) = counts
+        self.batch = self.batch // before[1] * self.rows
+        try:
+            yield
+        finally:
+            self.batch, self.rows = before
 
     def overwrite(self, handle: Traced, result: Traced) -> Traced:
         """`handle` holds the result from now on, and every other view of its memory is stale."""
@@ -249,21 +303,21 @@ class Tracer:
 
     def call_module(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A module that is called: a leaf is one node, all others are entered."""
-        self._check_context(type(module).__name__)
+        reason = why_not_here(self._thread) or module_refusal(module)
         (handle,) = arguments if len(arguments) == 1 and not keywords else (None,)
         one = isinstance(handle, Traced) and handle.before is None and not _has_hooks(module)
         self._modules.append(module)
         try:
-            reason = module_refusal(module)
             if reason is not None:
                 raise self.refused(type(module).__name__, reason)
             leaf = self.proofs.leaf(module) if one else None
             if leaf is None:
-                return call_module(module, *arguments, **keywords)
+                return module._call_impl(*arguments, **keywords)
             assert isinstance(handle, Traced)
-            return self._leaf_node(module, leaf, handle)
+            with self.as_rows(handle):
+                return self._leaf_node(module, leaf, handle)
         except UnknownLipschitzConstant as error:
-            self._refusal = self._refusal or error
+            self.refusal = self.refusal or error
             raise
         finally:
             self._modules.pop()
@@ -271,10 +325,10 @@ class Tracer:
     def _leaf_node(self, module: nn.Module, leaf: Leaf, handle: Traced) -> Traced:
         self.check_current(handle)
         place = CallSite(self._names.get(id(module), ""), type(module).__name__, _users_line())
-        with torch.set_grad_enabled(self.keep), quiet():
-            bound, scores = self.proofs.leaf_bound(leaf, handle.shape_without_batch(), place)
+        with torch.set_grad_enabled(self.keep), observed(False):
             version = handle.value._version
             value = leaf.run(handle.value)
+            bound, scores = self.proofs.leaf_bound(leaf, handle.shape_without_batch(), place)
             if not isinstance(value, Tensor) or handle.value._version != version:
                 raise self.refused(
                     place, "as a module with a bound of its own it must return one tensor and leave its input alone"
@@ -293,9 +347,9 @@ class Tracer:
         shares = value.untyped_storage().data_ptr() == handle.value.untyped_storage().data_ptr()
         arguments = place, [(handle, bound.lipschitz)], value, bound.rounding
         result = self.add(*arguments, facts=facts, shares_memory=shares, weighted=(1.0,))
-        result.node.exact_offset = bound.offset
-        if self.measures is not None:
-            with quiet(), torch.no_grad():
+        result.node.exact_offset, result.node.peak = bound.offset * self.rows, bound.peak
+        if self.measures is not None and self.rows == 1:
+            with observed(False), torch.no_grad():
                 errors = error_at(bound, handle.value, self.measures)
             result.node.measured = None if errors is None else MeasuredError(errors, self.measures)
         return result
@@ -319,20 +373,4 @@ def _has_hooks(module: nn.Module) -> bool:
 
 
 def _users_line() -> str:
-    return users_line(Tracer._trace.__code__)
-
-
-def failed(error: Exception, arguments: Arguments) -> InvalidInputError:
-    """The error for inputs that the model itself cannot be called with: other features than it has weights for, say."""
-    shapes = " and ".join(str(tuple(shape)) for shape in arguments.shapes)
-    return InvalidInputError(
-        f"the model fails on inputs of the shape {shapes} (without the batch): {_first_line(error)}"
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:120]
-
-
-def _described(output: Any) -> str:
-    return "a value that does not depend on it" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+    return users_line(Tracer.trace.__code__)

@@ -24,6 +24,8 @@ class Conversion:
     """All changes in the order of the computation; `print` shows them as a table."""
 
     changes: tuple[Change, ...]
+    shapes: str = ""
+    """Of the inputs that the model was run on, such as "3x32x32"."""
 
     @property
     def failures(self) -> tuple[Change, ...]:

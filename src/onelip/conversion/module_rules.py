@@ -32,7 +32,8 @@ from onelip.layers import (
     create_linear,
     get_method,
 )
-from onelip.layers.shapes import LipschitzConv2d, LipschitzLinear
+from onelip.layers.convolutions import LipschitzConv2d
+from onelip.layers.linear import LipschitzLinear
 
 ACTIVATIONS: dict[str, tuple[Callable[[int], nn.Module], int]] = {
     "maxmin": (MaxMin, 2),
@@ -54,16 +55,18 @@ class Options:
     keep_weights: bool
     dim: int = 1
     """Where the channels are that an activation sorts."""
-    widths: frozenset[int] = frozenset()
-    """How many of them there are, as far as known."""
+    shapes: frozenset[tuple[int, ...]] = frozenset()
+    """The shapes of what it gets, batch included."""
 
 
 def replacement(module: nn.Module, options: Options) -> Replacement | None:
     """What takes the place of a module, and a note; None where it may stay."""
     kind = kind_of(module)
-    if kind is None:
-        raise InvalidInputError(_HINTS.get(type(module), "no rule for this module; it is left as it is"))
-    return RULES[kind](module, options)
+    if kind is not None:
+        return RULES[kind](module, options)
+    if type(module) in _HINTS:
+        raise InvalidInputError(_HINTS[type(module)])
+    return None
 
 
 def kind_of(module: nn.Module) -> type[nn.Module] | None:
@@ -93,7 +96,7 @@ def _conv(conv: nn.Conv2d, options: Options) -> Replacement:
     notes = [] if mode == conv.padding_mode else [f"{mode} padding in place of {conv.padding_mode}"]
     # The shortcut of a ResNet, 1 x 1 every second pixel, skips pixels: twice as many channels cannot be orthogonal.
     shortcut = conv.kernel_size == (1, 1) and conv.padding == (0, 0) and conv.stride != (1, 1)
-    if shortcut and method.orthogonal_by_rank:
+    if shortcut and method.traits.orthogonal_by_rank:
         arguments |= {"kernel_size": conv.stride, "padding": "same"}
         notes.append("reads all pixels of its stride")
     layer = create_conv(options.method, **arguments)
@@ -128,24 +131,56 @@ def start_from(layer: LipschitzConv2d | LipschitzLinear, plain: nn.Conv2d | nn.L
     """Take over the weights and the bias of `plain` where the method allows it; returns what was done, in words."""
     if not keep_weights:
         return "starts anew"
-    if not layer.keeps_directions:
+    if not layer.traits.keeps_directions:
         return "starts anew: the method has no weights like these"
     weight = plain.weight
+    if not weight.any():
+        return "starts anew: its weights are zero"
     if isinstance(layer, LipschitzConv2d):
         weight = weight.unflatten(0, (layer.groups, -1)) if layer.groups > 1 else weight
     raw = layer.get_parameter("weight")
     if raw.shape != weight.shape:
         return "starts anew: the method's weights have another shape"
+    own, gain = raw.clone(), signal_kept(layer, plain)
     # Of the size that the method's own start has: the transformation does not see it, its gradient does.
     raw.copy_(weight * (raw.norm() / weight.norm().clamp_min(torch.finfo(weight.dtype).tiny)))
+    layer.restart_states()
+    left = signal_kept(layer, plain)
+    if not left >= _LEAST_SIGNAL * gain:
+        raw.copy_(own)
+        layer.restart_states()
+        return f"starts anew: of its weights' projection {left / gain:.0%} of the signal would be left"
     if layer.bias is not None and plain.bias is not None:
         layer.bias.copy_(plain.bias)
-    layer.restart_states()
     return "starts from the trained weights, projected"
 
 
+_LEAST_SIGNAL = 0.5
+"""Of the signal that the method's own start lets through. Below, a deep network has none left at its end."""
+
+
+@torch.no_grad()
+def signal_kept(layer: LipschitzConv2d | LipschitzLinear, plain: nn.Conv2d | nn.Linear) -> float:
+    """How large the layer's outputs are, without its bias, relative to random inputs."""
+    if isinstance(plain, nn.Linear):
+        shape: tuple[int, ...] = (32, plain.in_features)
+    else:
+        sides = [stride * max(4, 1 + 2 * dilation * (taps // 2)) for stride, dilation, taps in _axes(plain)]
+        shape = (4, plain.in_channels, *sides)
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=draw).to(plain.weight)
+    training = layer.training
+    found = layer.eval()(x) - layer(torch.zeros_like(x))
+    layer.train(training)
+    return float(found.norm() / x.norm())
+
+
+def _axes(conv: nn.Conv2d) -> zip[tuple[Any, ...]]:
+    return zip(conv.stride, conv.dilation, conv.kernel_size, strict=True)
+
+
 def _batch_norm(norm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d, options: Options) -> Replacement:
-    layer = BatchCentering(norm.num_features, norm.momentum, affine=norm.affine)
+    layer = BatchCentering(int(norm.num_features), norm.momentum, affine=norm.affine)
     weight = next(iter([*norm.parameters(), *norm.buffers()]), torch.empty(0))
     return layer.to(weight), "shifts, does not stretch"
 
@@ -154,24 +189,42 @@ def _layer_norm(norm: nn.LayerNorm, options: Options) -> Replacement:
     return LayerCentering(tuple(range(-len(norm.normalized_shape), 0))), "shifts, does not stretch; no learned scale"
 
 
+def _group_norm(norm: nn.GroupNorm, options: Options) -> Replacement:
+    """The mean of each group of channels: they are a dimension of their own while it is taken."""
+    note = "shifts, does not stretch; no learned scale"
+    if norm.num_groups == 1:
+        return LayerCentering(), note
+    (axes,) = {len(shape) - 2 for shape in options.shapes} or {2}
+    groups = norm.num_groups, norm.num_channels // norm.num_groups
+    centering = LayerCentering(tuple(range(-axes - 1, 0)))
+    return nn.Sequential(nn.Unflatten(1, groups), centering, nn.Flatten(1, 2)), note
+
+
+def _instance_norm(norm: Any, options: Options) -> Replacement:
+    axes = 1 if isinstance(norm, nn.InstanceNorm1d) else 2 if isinstance(norm, nn.InstanceNorm2d) else 3
+    return LayerCentering(tuple(range(-axes, 0))), "shifts, does not stretch; no learned scale"
+
+
 def _max_pool(pool: nn.MaxPool2d, options: Options) -> Replacement | None:
-    dilated = pool.dilation not in (1, (1, 1))
-    if dilated or pool.ceil_mode or pool.return_indices:
-        raise InvalidInputError("dilation, ceil_mode and return_indices have no counterpart here")
+    if pool.dilation not in (1, (1, 1)) or pool.ceil_mode or pool.return_indices:
+        return None
     scaled = ScaledMaxPool2d(pool.kernel_size, pool.stride, pool.padding)  # pyright: ignore[reportArgumentType]
     return None if scaled.scale == 1 else (scaled, f"windows overlap: scaled by {scaled.scale:.3g}")
 
 
 def _average_pool(pool: nn.AvgPool2d, options: Options) -> Replacement | None:
-    if pool.stride != pool.kernel_size or pool.padding not in (0, (0, 0)) or pool.ceil_mode or pool.divisor_override:
-        return None  # overlapping means are contractions
+    sides = pool.kernel_size if isinstance(pool.kernel_size, tuple) else (pool.kernel_size, pool.kernel_size)
+    whole = all(shape[-2] % sides[0] == shape[-1] % sides[1] == 0 for shape in options.shapes)
+    if pool.stride != pool.kernel_size or pool.padding not in (0, (0, 0)) or pool.divisor_override or not whole:
+        return None
     return ScaledAvgPool2d(pool.kernel_size), "scaled to norm 1"
 
 
 def _adaptive_pool(pool: nn.AdaptiveAvgPool2d, options: Options) -> Replacement | None:
-    size = pool.output_size if isinstance(pool.output_size, tuple) else (pool.output_size, pool.output_size)
-    height, width = size
-    return None if height is None or width is None else (ScaledAdaptiveAvgPool2d((height, width)), "scaled to norm 1")
+    height, width = pool.output_size if isinstance(pool.output_size, tuple) else (pool.output_size, pool.output_size)
+    if height is None or width is None or any(len(s) < 4 or s[-2] % height or s[-1] % width for s in options.shapes):
+        return None
+    return ScaledAdaptiveAvgPool2d((height, width)), "scaled to norm 1"
 
 
 def _activation(module: nn.Module, options: Options) -> Replacement | None:
@@ -179,7 +232,8 @@ def _activation(module: nn.Module, options: Options) -> Replacement | None:
     if options.activation == "keep":
         return (nn.ReLU(), "its constant is above 1") if type(module) in _EXPANDING else None
     make, group = ACTIVATIONS[options.activation]
-    odd = [width for width in options.widths if width % group]
+    widths = (shape[options.dim] for shape in options.shapes if len(shape) > max(options.dim, 1))
+    odd = [width for width in widths if width % group]
     return (Abs(), f"{odd[0]} channels are no groups of {group}") if odd else (make(options.dim), "")
 
 
@@ -192,36 +246,31 @@ def _prelu(module: nn.PReLU, options: Options) -> Replacement:
     return layer, "slopes are kept within [-1, 1]"
 
 
-def _max_pool1d(pool: nn.MaxPool1d, options: Options) -> None:
-    window, step = (value[0] if isinstance(value, tuple) else value for value in (pool.kernel_size, pool.stride))
-    if step < window or pool.dilation != 1 or pool.ceil_mode or pool.return_indices:
-        raise InvalidInputError("its windows overlap, which expands; make the stride as long as the window")
-
-
 def _stays(module: nn.Module, options: Options) -> None:
     return None
 
 
 _EXPANDING = (nn.GELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.SELU)
-_NORM = "it divides by a deviation of the input, which has no Lipschitz constant; use onelip.layers.LayerCentering"
+_NORM = (
+    "it divides by the size of its input: its constant is max |weight| / sqrt(eps); use onelip.layers.LayerCentering"
+)
 _ATTENTION = "attention has no Lipschitz constant; mix positions by nn.Linear, as MLP-Mixer does"
 _RECURRENT = "a recurrence has no bound here; a stack of nn.Conv1d is converted"
-_RESIZING = "it copies pixels, which expands; use nn.ConvTranspose2d, which is converted"
 _LOSS = "it belongs into the loss: return the scores"
 _HINTS: dict[type[nn.Module], str] = {
-    **dict.fromkeys(
-        (nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.LocalResponseNorm, nn.RMSNorm), _NORM
-    ),
+    nn.RMSNorm: _NORM,
     **dict.fromkeys((nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder), _ATTENTION),
     **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), _ATTENTION),
     **dict.fromkeys((nn.RNN, nn.LSTM, nn.GRU), _RECURRENT),
-    **dict.fromkeys((nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d), _RESIZING),
     **dict.fromkeys((nn.Softmax, nn.LogSoftmax, nn.Softmax2d), _LOSS),
     nn.Bilinear: "a product of two activations has no Lipschitz constant",
     nn.ConvTranspose1d: "there is no transposed convolution of signals here; nn.ConvTranspose2d is converted",
     nn.ConvTranspose3d: "there is no transposed convolution of volumes here; nn.ConvTranspose2d is converted",
 }
 """What to do about modules that have no counterpart."""
+
+MEANS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+"""Modules that are scaled to norm 1 where no rule replaces them."""
 
 RULES: dict[type[nn.Module], Callable[[Any, Options], Replacement | None]] = {
     nn.Conv2d: _conv,
@@ -231,10 +280,11 @@ RULES: dict[type[nn.Module], Callable[[Any, Options], Replacement | None]] = {
     nn.Linear: _linear,
     **dict.fromkeys(BATCH_NORMS, _batch_norm),
     nn.LayerNorm: _layer_norm,
+    nn.GroupNorm: _group_norm,
+    **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), _instance_norm),
     nn.MaxPool2d: _max_pool,
     nn.AvgPool2d: _average_pool,
     nn.AdaptiveAvgPool2d: _adaptive_pool,
-    nn.MaxPool1d: _max_pool1d,
     nn.PReLU: _prelu,
     **dict.fromkeys((nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.CELU, nn.Tanh, nn.Hardtanh, *_EXPANDING), _activation),
     **dict.fromkeys((nn.Sigmoid, nn.Hardsigmoid, nn.Softplus, nn.Softsign), _stays),

@@ -16,18 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onelip.errors import InvalidInputError
-from onelip.layers.transformed import Transformed, check_size, embedded
+from onelip.layers.operators import TrainingOperator, check_size, embedded
 from onelip.linalg.constants import keep_constant
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.device_forms import suits_cpu, suits_xla
 from onelip.linalg.fourier import Size, half_width, kernel_to_frequency
-from onelip.linalg.layer_bound import LayerBound
 from onelip.linalg.tensor_modes import is_traced, run
 
 
 def trains_by_fft(training: bool, device: torch.device) -> bool:
-    """Whether a layer that acts on frequencies does so by the FFTs of this file."""
-    return training and not suits_cpu(device)
+    """Whether a layer that acts on frequencies does so by the FFTs of this file; XLA has none."""
+    return training and not suits_cpu(device) and not suits_xla(device)
 
 
 def half_spectrum(kernel: Tensor, torus: Size, part: slice | None = None) -> Tensor:
@@ -59,7 +57,7 @@ def spectrum_to_kernel(matrices: Tensor, sides: Size) -> Tensor:
         real = matrices.real.dtype
         taps = torch.eye(sides[0] * sides[1], dtype=real, device=device)
         phases = half_spectrum(taps.reshape(-1, 1, *sides), sides).squeeze(-1)  # (f, taps)
-        weights = spectrum_weights(torch.Size(sides), matrices)[:, 0] / (sides[0] * sides[1])
+        weights = spectrum_weights(torch.Size(sides), phases)[:, 0] / (sides[0] * sides[1])
         return torch.view_as_real(weights * phases).transpose(1, 2).flatten(0, 1).contiguous()  # (f parts, taps)
 
     phases = keep_constant(("inverse phases", sides, matrices.dtype), matrices.device, make)
@@ -68,7 +66,7 @@ def spectrum_to_kernel(matrices: Tensor, sides: Size) -> Tensor:
 
 
 @dataclass(frozen=True)
-class FourierProduct(Transformed):
+class FourierProduct(TrainingOperator):
     """x -> F^(-1) M F x + b in training, for images of one size on a torus; `spectrum` are `parts_of` (f, in, out)."""
 
     spectrum: Tensor
@@ -80,10 +78,6 @@ class FourierProduct(Transformed):
         check_size(x, self.image)
         y = fourier_product(embedded(x, self.torus), self.spectrum)[..., : x.shape[-2], : x.shape[-1]]
         return y if bias is None else y + bias[:, None, None]
-
-    def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
-        """None: the operator of evaluation has one."""
-        raise InvalidInputError("this is the operator of training: the one of evaluation, `deployed`, has a bound")
 
     def scaled(self, factor: float) -> FourierProduct:
         """The matrices times the factor."""
@@ -138,9 +132,7 @@ class _FourierProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         (x, spectrum), torus = ctx.saved_tensors, gradients[0].shape[-2:]
-        g = to_frequencies(gradients[0])
-        to_input, to_spectrum = ctx.needs_input_grad
-        return (
-            from_frequencies(torch.bmm(g, spectrum.mH), torus) if to_input else None,
-            spectrum_weights(torus, g) * torch.bmm(to_frequencies(x).mH, g) if to_spectrum else None,
-        )
+        g, (input_wants, spectrum_wants) = to_frequencies(gradients[0]), ctx.needs_input_grad
+        # In this order x and the gradient of x need no memory at the same time.
+        to_spectrum = spectrum_weights(torus, g) * torch.bmm(to_frequencies(x).mH, g) if spectrum_wants else None
+        return from_frequencies(torch.bmm(g, spectrum.mH), torus) if input_wants else None, to_spectrum

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from onelip.layers.bounded import BoundedModule
-from onelip.layers.convolution import PaddingMode
-from onelip.layers.geometry import Surroundings
-from onelip.layers.transformed import Transformed
+from onelip.layers.geometry import ConvolutionGeometry
+from onelip.layers.memory_format import in_format_of
+from onelip.layers.operators import Operator
+from onelip.linalg.convolution import PaddingMode
 from onelip.linalg.fourier import Size
-from onelip.linalg.layer_bound import LayerBound
+from onelip.proofs.bounded import BoundedModule
+from onelip.proofs.layer_bound import LayerBound
 
 
 def frozen(tensor: Tensor) -> nn.Parameter:
@@ -19,11 +20,11 @@ def frozen(tensor: Tensor) -> nn.Parameter:
 
 
 class FusedLayer(BoundedModule):
-    """Transformed parameters as a module: their tensors and the bias, all frozen."""
+    """Operator parameters as a module: their tensors and the bias, all frozen."""
 
     bias: nn.Parameter | None
 
-    def __init__(self, transformed: Transformed, bias: Tensor | None) -> None:
+    def __init__(self, transformed: Operator, bias: Tensor | None) -> None:
         super().__init__()
         for name, tensor in transformed.tensors().items():
             self.register_parameter(name, frozen(tensor))
@@ -31,18 +32,18 @@ class FusedLayer(BoundedModule):
         # What kind of operator it is; its tensors are the parameters.
         self._operator = transformed.map(lambda _: torch.empty(0, device="meta"))
 
-    def transformed(self) -> Transformed:
+    def operator(self) -> Operator:
         """The transformed parameters with the tensors of this module."""
         tensors = {name: tensor for name, tensor in self._parameters.items() if tensor is not None}
         return self._operator.with_tensors(tensors)
 
     def forward(self, x: Tensor) -> Tensor:
         """The input transformation."""
-        return self.transformed().apply(x, self.bias)
+        return in_format_of(x, self.operator().apply(x, self.bias))
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """That of the transformed parameters."""
-        return self.transformed().bound(input_shape, self.bias)
+        """What is proven about the transformed parameters."""
+        return self.operator().bound(input_shape, self.bias)
 
     def extra_repr(self) -> str:
         """The kind of operator."""
@@ -50,19 +51,19 @@ class FusedLayer(BoundedModule):
 
 
 class FusedConvolution(FusedLayer):
-    """Transformed parameters as the core of a convolution with a stride, a padding, a dilation or groups."""
+    """Operator parameters as the core of a convolution with a stride, a padding, a dilation or groups."""
 
-    def __init__(self, surroundings: Surroundings, transformed: Transformed, bias: Tensor | None) -> None:
+    def __init__(self, convolution_geometry: ConvolutionGeometry, transformed: Operator, bias: Tensor | None) -> None:
         super().__init__(transformed, bias)
-        self.surroundings = surroundings
+        self.convolution_geometry = convolution_geometry
 
     def forward(self, x: Tensor) -> Tensor:
         """The input transformation, and what stands around it."""
-        return self.surroundings.apply(x, self.transformed(), self.bias)
+        return in_format_of(x, self.convolution_geometry.apply(x, self.operator(), self.bias))
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """That of the transformed parameters, on all that they are applied to."""
-        return self.surroundings.bound(input_shape, self.transformed(), self.bias)
+        """What is proven about the transformed parameters, on all that they are applied to."""
+        return self.convolution_geometry.bound(input_shape, self.operator(), self.bias)
 
 
 def frozen_conv(

@@ -40,14 +40,14 @@ def initialise(weight: Tensor, name: str) -> None:
     xavier: independent normal entries of variance 2 / (fan_in + fan_out); normal: of variance 1 / fan_in;
     uniform: torch's default for convolutions;
     minmax: the orthogonal matrix of the differences of the channels i and i + c/2, then of their negated sums (for
-    the residual layers, see `start_residual`);
+    the residual layers, see `initialise_residual`);
     plane: a rotation of the last two channels, which SOC cannot normalise to anything larger, and little else. (Not
     nothing else: powers of the tiny numbers that the first steps would make of zeros are slow to compute with.)
     """
     fan_in = weight[0].numel()
     if name == "identity":
         nn.init.zeros_(weight)
-        centre_tap(weight).fill_diagonal_(1.0)
+        centre_tap(weight).copy_(torch.eye(*weight.shape[:2]))
     elif name == "orthogonal":
         nn.init.zeros_(weight)
         centre_tap(weight).copy_(random_orthogonal(weight))
@@ -69,7 +69,7 @@ def initialise(weight: Tensor, name: str) -> None:
 
 
 @torch.no_grad()
-def start_bias_uniformly(bias: Tensor | None, fan_in: int) -> None:
+def initialise_bias_uniformly(bias: Tensor | None, fan_in: int) -> None:
     """Uniform in [-1 / sqrt(fan_in), 1 / sqrt(fan_in)]: torch's default, where there is a bias."""
     if bias is not None:
         bound = 1 / math.sqrt(fan_in)
@@ -105,7 +105,7 @@ def identity_or_orthogonal(outputs: int, inputs: int) -> str:
     return "identity" if outputs == inputs else "orthogonal"
 
 
-def start_residual(weight: Tensor, bias: Tensor | None, name: str) -> None:
+def initialise_residual(weight: Tensor, bias: Tensor | None, name: str) -> None:
     """Start of a residual layer l(x) = x - (2 / ||W||^2) W^T relu(W x + b); "auto" is "minmax".
 
     minmax: W is orthogonal, so the layer is an isometry. Along the difference of a pair of channels it exchanges the
@@ -125,4 +125,4 @@ def start_residual(weight: Tensor, bias: Tensor | None, name: str) -> None:
             bias.zero_()
             bias[len(bias) // 2 :] = SUM_BIAS
         else:
-            start_bias_uniformly(bias, weight[0].numel())
+            initialise_bias_uniformly(bias, weight[0].numel())

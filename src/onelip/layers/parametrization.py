@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
 from onelip.errors import InvalidInputError
-from onelip.layers.convolution import PaddingMode
-from onelip.layers.info import MethodInfo
-from onelip.layers.shapes import ParametrisedLayer
-from onelip.layers.stiefel import OnManifold
+from onelip.layers.methods.stiefel import OnManifold
+from onelip.layers.parametrised import ParametrisedLayer
+from onelip.layers.registry import MethodInfo
+from onelip.linalg.convolution import PaddingMode
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.ConvTranspose2d)
 
@@ -42,7 +42,7 @@ class ConstrainedWeight(nn.Module):
         if self.groups is not None:
             kernel = kernel.unflatten(0, (self.groups, -1))
             kernel = kernel.unsqueeze(-2) if weight.dim() == 3 else kernel
-        transformed = layer.transform_given({"weight": kernel}, None, cheapest_form=False)
+        transformed = layer.build({"weight": kernel}, layer.request())
         (found,) = transformed.tensors().values()
         if self.groups is not None:
             found = found[..., -kernel.shape[-2] :, -kernel.shape[-1] :]  # an even kernel got zeros in front
@@ -82,8 +82,13 @@ def _for_kernel(info: MethodInfo, module: Any, weight: Tensor) -> ConstrainedWei
 
 def _checked(layer: ParametrisedLayer, info: MethodInfo, kind: str) -> ParametrisedLayer:
     """A layer whose transformation is a function of one weight of torch's shape, and of nothing else."""
-    projects = layer.keeps_directions and not isinstance(layer, OnManifold)  # whose optimiser does half of the work
-    if not projects or layer.size_dependent or [name for name, _ in layer.named_parameters()] != ["weight"]:
+    on_manifold = isinstance(layer, OnManifold)  # whose optimiser does half of the work
+    if (
+        not layer.traits.keeps_directions
+        or on_manifold
+        or layer.size_dependent
+        or [name for name, _ in layer.named_parameters()] != ["weight"]
+    ):
         allowed = "aol, bcop, bjorck, cholesky, lot, oni or spectral" if kind == "matrix" else "aol, bjorck or oni"
         raise InvalidInputError(f"{info.key} does not transform a {kind} alone, use {allowed}, or its own layer")
     return layer

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from onelip.layers.activations import Householder, MaxMin
-from onelip.layers.bcop import BCOPConv2d, BCOPLinear
-from onelip.layers.centering import BatchCentering, LayerCentering
-from onelip.layers.combine import LipschitzResidual, UnitRowsLinear
-from onelip.layers.piecewise import LipschitzPReLU
-from onelip.layers.pooling import AdaptiveL2NormPool2d, L2NormPool2d
+from onelip.layers.blocks.activations import Householder, MaxMin
+from onelip.layers.blocks.centering import BatchCentering, LayerCentering
+from onelip.layers.blocks.combine import LipschitzResidual, UnitRowsLinear
+from onelip.layers.blocks.piecewise import LipschitzPReLU
+from onelip.layers.blocks.pooling import AdaptiveL2NormPool2d, L2NormPool2d
+from onelip.layers.methods.bcop import BCOPConv2d, BCOPLinear
 from onelip.layers.variants import transposed
 
 GroupSort2 = MaxMin

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onelip.layers.base import LipschitzLayer
-from onelip.layers.shapes import LipschitzConv2d, ParametrisedLayer
-from onelip.layers.transformed import Transformed
+from onelip.layers.contract import Request
+from onelip.layers.convolutions import LipschitzConv2d
+from onelip.layers.layer import LipschitzLayer
+from onelip.layers.operators import Operator
+from onelip.layers.parametrised import ParametrisedLayer
 from onelip.linalg.fourier import Size, half_width
 from onelip.linalg.norm_estimates import estimate_kernel_norm, estimate_matrix_norm
 from onelip.linalg.norms import conv_norm_bound, gram_norm_bound
@@ -32,19 +34,21 @@ class PowerVectors(ParametrisedLayer):
 
     power_vectors: Tensor
 
-    grid: Size = (1, 1)
-    """Torus whose frequencies have vectors."""
+    buffer_names = ("power_vectors",)
 
-    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
-        """Weight, bias and vectors: one, or real and imaginary parts of one for each frequency."""
-        super().create_parameters(bias, factory)
-        shape: tuple[int, ...] = (self.core_in,)
+    @property
+    def grid(self) -> Size:
+        """Torus whose frequencies have vectors."""
+        return self.coarse_torus if isinstance(self, LipschitzConv2d) else (1, 1)
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Vectors too: one, or real and imaginary parts of one for each frequency."""
+        vectors: tuple[int, ...] = (self.core_in,)
         if isinstance(self, LipschitzConv2d):
-            self.grid = self.coarse_torus
-            shape = 2, self.grid[0], half_width(self.grid[1]), self.core_in
-        self.register_buffer("power_vectors", torch.empty(shape, **factory))
+            vectors = 2, self.grid[0], half_width(self.grid[1]), self.core_in
+        return {**super().tensor_shapes(), "power_vectors": vectors}
 
-    def transforms_alone(self, size: Size | None) -> bool:
+    def transforms_separately(self, request: Request) -> bool:
         """Never: products with vectors are small, however wide the layer is."""
         return False
 
@@ -59,12 +63,13 @@ class PowerVectors(ParametrisedLayer):
             self.power_vectors = torch.empty_like(self.power_vectors, device=self.weight.device)
         nn.init.normal_(self.power_vectors)
         size = self.grid if self.size_dependent else None
+        request = Request(size, training=True, approximate=may_approximate(True))
         for _ in range(0 if self.weight.is_meta else steps):
-            with torch.no_grad(), self.in_mode(True):
-                transformed = self.transform_given(self.tensors_to_transform(), size, cheapest_form=False)
+            with torch.no_grad():
+                transformed = self.build(self.tensors_to_transform(), request, cheapest_form=False)
                 self.keep_states([self], [transformed])
 
-    def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Transformed]) -> None:
+    def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Operator]) -> None:
         """The vectors move on, those of all layers in one go."""
         moved = [operator.tensors().get("state") for operator in transformed]
         kept = [layer.get_buffer("power_vectors") for layer in layers]
@@ -73,10 +78,10 @@ class PowerVectors(ParametrisedLayer):
             with torch.no_grad():
                 torch._foreach_copy_([_places(here, there) for here, there in pairs], [there for _, there in pairs])
 
-    def norm(self, tensors: Mapping[str, Tensor], size: Size | None) -> tuple[Tensor, Tensor | None]:
-        """That of the weight, in training with the vectors after one step, else proven."""
-        weight, vectors = tensors["weight"], tensors.get("power_vectors")
-        if vectors is None or not may_approximate(self.training):
+    def norm(self, tensors: Mapping[str, Tensor], request: Request) -> tuple[Tensor, Tensor | None]:
+        """The norm of the weight, in training with the vectors after one step, else proven."""
+        weight, vectors, size = tensors["weight"], tensors.get("power_vectors"), request.size
+        if vectors is None or not request.approximate:
             return self._proven(weight, size), None
         if not isinstance(self, LipschitzConv2d):
             return estimate_matrix_norm(weight, vectors)

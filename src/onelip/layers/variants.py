@@ -12,14 +12,14 @@ from typing import Any
 
 from onelip.errors import InvalidInputError
 from onelip.layers.arguments import read_geometry
-from onelip.layers.convolution import PaddingMode
+from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.geometry import Geometry
-from onelip.layers.shapes import LipschitzConv2d
+from onelip.linalg.convolution import PaddingMode
 from onelip.linalg.fourier import Size
 
 
 class LipschitzConvTranspose2d(LipschitzConv2d):
-    """Base of the transposed convolutions, with the signature of `nn.ConvTranspose2d`.
+    """`nn.ConvTranspose2d` but for the defaults padding="same" and padding_mode="circular".
 
     The default padding "same" gives s times the height and width. Integers give torch's sizes. Parameters are those of
     the core, with one bias per output of it.
@@ -68,7 +68,7 @@ class LipschitzConvTranspose2d(LipschitzConv2d):
 
 
 class LipschitzConv1d(LipschitzConv2d):
-    """Base of the convolutions of signals (batch, channels, length), with the signature of `nn.Conv1d`."""
+    """`nn.Conv1d` but for two defaults, padding="same" and padding_mode="circular"."""
 
     signal = True
 

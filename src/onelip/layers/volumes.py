@@ -1,7 +1,7 @@
 """Convolutions of volumes, made of the methods' convolutions of images.
 
 The slices of a kd x kh x kw kernel are written one below the other, and the method constrains that kernel as one of
-images (`onelip.linalg.proven_volumes`). AOL's sum of |autocorrelations|, and with it the divisors of Bjorck, ONI and
+images (`onelip.linalg.block_taps`). AOL's sum of |autocorrelations|, and with it the divisors of Bjorck, ONI and
 SLL, does not ask where taps lie, only which offsets they have to each other: slices so far apart that no two offsets
 fall together will do, whatever the volume. The norms of CPL and of spectral normalisation are those on a torus; with
 slices as far apart as the torus of the rows is long, that of images is one for the volume.
@@ -24,24 +24,24 @@ from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
 from onelip.layers.arguments import check_numbers, check_type
-from onelip.layers.bounded import proven_bound
-from onelip.layers.convolution import PaddingMode
+from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.fused import FusedConvolution, FusedLayer
 from onelip.layers.geometry import Geometry
 from onelip.layers.initialisation import initialise
+from onelip.layers.memory_format import in_format_of
+from onelip.layers.operators import Grouped, Kernel, Operator
 from onelip.layers.power_vectors import PowerVectors
 from onelip.layers.residual import ResidualMap
-from onelip.layers.shapes import LipschitzConv2d
-from onelip.layers.transformed import Grouped, Kernel, Transformed
-from onelip.layers.volume_kernel import Sides, VolumeKernel, VolumeSurroundings
+from onelip.layers.volume_kernel import Sides, VolumeGeometry, VolumeKernel
+from onelip.linalg.block_taps import Volume, block_taps, slices_below, slices_of, taps_of_blocks, volume_torus
+from onelip.linalg.convolution import PaddingMode
 from onelip.linalg.fourier import Size
-from onelip.linalg.layer_bound import LayerBound
-from onelip.linalg.proven_volumes import Volume, block_taps, slices_below, slices_of, taps_of_volume, volume_torus
-from onelip.linalg.training_precision import may_approximate
+from onelip.proofs.bounded import proven_bound
+from onelip.proofs.layer_bound import LayerBound
 
 
 class LipschitzConv3d(LipschitzConv2d):
-    """Base of the convolutions of volumes, with the signature of `nn.Conv3d`, the default "same", and zero padding."""
+    """`nn.Conv3d` but for the default padding="same"."""
 
     padding_modes = ("zeros",)
 
@@ -79,7 +79,7 @@ class LipschitzConv3d(LipschitzConv2d):
             raise InvalidInputError(
                 f'{type(self).__name__}: padding={padding!r} is not supported, use "same", "valid" or integers'
             )
-        if self.square and any(s > 1 and d > 1 for s, d in zip(self._steps, self._spread, strict=True)):
+        if self.traits.square and any(s > 1 and d > 1 for s, d in zip(self._steps, self._spread, strict=True)):
             raise InvalidInputError(
                 f"{type(self).__name__}: a stride and a dilation along the same axis are not supported; "
                 "take a method that is linear, such as aol or spectral"
@@ -122,7 +122,7 @@ class LipschitzConv3d(LipschitzConv2d):
     @property
     def _core_taps(self) -> Volume:
         """Sides of the kernel that is applied: a square core has blocks, and an odd number of them."""
-        if not self.square:
+        if not self.traits.square:
             return self._taps
         depth, height, width = (-(-k // s) // 2 * 2 + 1 for k, s in zip(self._taps, self._steps, strict=True))
         return depth, height, width
@@ -134,23 +134,24 @@ class LipschitzConv3d(LipschitzConv2d):
 
     @property
     def coarse_torus(self) -> Size:
-        """That of 8 x 8 x 8 frequencies, slices one below the other."""
+        """A torus of 8 x 8 x 8 frequencies, slices one below the other."""
         side = super().coarse_torus[0] // 2 if max(self._core_taps) > 1 else 1
         return side * max(side, self._read_height), side
 
-    @property
-    def weight_shape(self) -> tuple[int, ...]:
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """(out / groups, in / groups, kd, kh, kw), or those of a square core with the taps of its blocks."""
-        if self.square:
-            return self.core_out, self.core_in, *(-(-k // s) for k, s in zip(self._taps, self._steps, strict=True))
-        return self.out_channels // self.groups, self.in_channels // self.groups, *self._taps
+        if self.traits.square:
+            blocks = (-(-k // s) for k, s in zip(self._taps, self._steps, strict=True))
+            weight = (self.core_out, self.core_in, *blocks)
+        else:
+            weight = (self.out_channels // self.groups, self.in_channels // self.groups, *self._taps)
+        return {**super().tensor_shapes(), "weight": weight}
 
-    def start_weight(self, name: str) -> None:
+    def initialise_weight(self, weight: Tensor, name: str) -> None:
         """Draw the weight: that on blocks, by which a strided layer reads whole blocks of voxels at the start."""
-        blocks = torch.empty_like(block_taps(self.weight.detach(), self._block_steps, (1, 1, 1)))
+        blocks = torch.empty_like(block_taps(weight, self._block_steps, (1, 1, 1)))
         initialise(blocks, name)
-        with torch.no_grad():
-            self.weight.copy_(taps_of_volume(blocks, self._taps, self._block_steps, (1, 1, 1)))
+        weight.copy_(taps_of_blocks(blocks, self._taps, self._block_steps, (1, 1, 1)))
 
     def core_size(self, input_size: Any) -> Any:
         """The volume that the core sees, where the parameters depend on it."""
@@ -162,24 +163,24 @@ class LipschitzConv3d(LipschitzConv2d):
                 "pass input_size=(depth, height, width), or evaluate the layer on one size first"
             )
         size = int(input_size[0]), int(input_size[1]), int(input_size[2])
-        return self.surroundings.core_volume(size) if self.square else size
+        return self.convolution_geometry.core_volume(size) if self.traits.square else size
 
     @property
-    def surroundings(self) -> Any:
-        """What stands around the core of a square method, a `VolumeSurroundings`."""
+    def convolution_geometry(self) -> Any:
+        """What stands around the core of a square method, a `VolumeGeometry`."""
         sides = {"same": None, "valid": (0, 0, 0)}
         padding = sides[self.padding] if isinstance(self.padding, str) else self.padding
         kept = self.out_channels // self.groups
-        return VolumeSurroundings(self._taps, self._steps, padding, self._spread, self.groups, self.core_in, kept)
+        return VolumeGeometry(self._taps, self._steps, padding, self._spread, self.groups, self.core_in, kept)
 
     @property
     def _block_steps(self) -> Volume:
         """The stride of the convolution: that of a square core is 1, its voxels are unshuffled."""
-        return (1, 1, 1) if self.square else self._steps
+        return (1, 1, 1) if self.traits.square else self._steps
 
     def _read(self, kernel: Tensor) -> Tensor:
         """The kernel of stride 1 that is constrained."""
-        if self.square:
+        if self.traits.square:
             missing = [side - given for side, given in zip(self._core_taps, kernel.shape[-3:], strict=True)]
             kernel = F.pad(kernel, [side for lacks in reversed(missing) for side in (lacks, 0)])
         return block_taps(kernel, self._block_steps, self._spread)
@@ -196,12 +197,12 @@ class LipschitzConv3d(LipschitzConv2d):
         """Rows of a slice of the kernel that is constrained."""
         return -(-((self._core_taps[1] - 1) * self._spread[1] + 1) // self._block_steps[1])
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Any) -> Transformed:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], request: Any) -> Operator:
         """The method's transformation of the slices one below the other."""
-        read = self._read(tensors["weight"])
-        steps, sides = self._block_steps, self._same if self.square else self._sides
+        read, size = self._read(tensors["weight"]), request.size
+        steps, sides = self._block_steps, self._same if self.traits.square else self._sides
         spans = [d * (k - 1) + 1 for d, k in zip(self._spread, self._core_taps, strict=True)]
-        estimated = isinstance(self, PowerVectors) and may_approximate(self.training)
+        estimated = isinstance(self, PowerVectors) and request.approximate
         torus = None if size is None or estimated else volume_torus(size, spans, steps, sides)
         distance = self._distance(torus, estimated)
         image = slices_below(read, distance)
@@ -211,18 +212,18 @@ class LipschitzConv3d(LipschitzConv2d):
             seen = self.coarse_torus if estimated else None
         else:  # with the zeros that the method puts around it
             seen = torus[0] * torus[1] - image.shape[-2] + 1, torus[2] - image.shape[-1] + 1
-        flat = super().transform_tensors({**tensors, "weight": image}, seen)
+        flat = super().transform_tensors({**tensors, "weight": image}, replace(request, size=seen))
         kernel = flat.weight if isinstance(flat, ResidualMap) else flat
         assert isinstance(kernel, Kernel)
         slices = slices_of(kernel.kernel, distance, read.shape[-3:])
-        taps = taps_of_volume(slices, self._core_taps, steps, self._spread)
+        taps = taps_of_blocks(slices, self._core_taps, steps, self._spread)
         volume = VolumeKernel(taps, steps, sides, self._spread, state=kernel.state)
         return replace(flat, weight=volume) if isinstance(flat, ResidualMap) else volume
 
-    def apply_to(self, x: Tensor, transformed: Transformed) -> Tensor:
+    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
         """The input transformation on (batch, in_channels, depth, height, width)."""
-        if self.square:
-            return self.surroundings.apply(x, transformed, self.bias)
+        if self.traits.square:
+            return self.convolution_geometry.apply(x, transformed, self.bias)
         return transformed.apply(x, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -235,7 +236,7 @@ class LipschitzConv3d(LipschitzConv2d):
         check_type(self, x, next(self.parameters()))
         if x.dim() == 4:
             return self.forward(x[None])[0]
-        return self.apply_to(x, self.transformed(self.surroundings.image(x.shape)))
+        return in_format_of(x, self.apply_to(x, self.operator(self.convolution_geometry.image(x.shape))))
 
     def lipschitz_bound(self, input_size: Any = None) -> float:
         """Proven upper bound of the Lipschitz constant in evaluation mode on volumes of this size."""
@@ -246,10 +247,10 @@ class LipschitzConv3d(LipschitzConv2d):
         return proven_bound(self, (self.in_channels, *input_size)).lipschitz
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """That of the kernel, or of the core."""
-        transformed = self.deployed(self.surroundings.image(input_shape))
-        if self.square:
-            return self.surroundings.bound(input_shape, transformed, self.bias)
+        """What is proven about the kernel, or about the core."""
+        transformed = self.deployed(self.convolution_geometry.image(input_shape))
+        if self.traits.square:
+            return self.convolution_geometry.bound(input_shape, transformed, self.bias)
         return transformed.bound(input_shape, self.bias)
 
     def fuse(self, input_size: Any = None) -> nn.Module:
@@ -258,8 +259,8 @@ class LipschitzConv3d(LipschitzConv2d):
         `input_size` is the depth, height and width of this layer's input, where the parameters depend on it.
         """
         transformed, sides = self._detached(input_size), self._sides
-        if self.square:
-            return FusedConvolution(self.surroundings, transformed, self.bias)
+        if self.traits.square:
+            return FusedConvolution(self.convolution_geometry, transformed, self.bias)
         if any(front != behind for front, behind in sides):
             return FusedLayer(transformed, self.bias)
         kernel = transformed.tensors()["kernel"]

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch.utils._pytree import tree_map_only
 
+from onelip.linalg.device_forms import has_float64
 from onelip.linalg.tensor_modes import fake_mode_alone, may_keep_tensors, ordinary_tensors
 
 _Constants = TypeVar("_Constants")
@@ -28,16 +30,23 @@ def keep_constant(
         # With the mode itself, which fake tensors refer to: a table of ours would keep it alive.
         kept = vars(mode).setdefault("_onelip_constants", {})
     else:
-        return make(device)
+        return _made(make, device)
     key = (*key, device)
     constants = kept.pop(key, None)
     if constants is None:
         while len(kept) >= _MOST_KEPT:
             kept.pop(next(iter(kept)), None)
         with ordinary_tensors():
-            constants = make(device)
+            constants = _made(make, device)
     kept[key] = constants  # last: what goes first is what was used longest ago, never what a network at work needs
     return constants
+
+
+def _made(make: Callable[[torch.device], _Constants], device: torch.device) -> _Constants:
+    """On the device itself, or by the CPU, as constants are rounded from float64."""
+    if has_float64(device):
+        return make(device)
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), make(torch.device("cpu")))
 
 
 def identity(side: int, like: torch.Tensor) -> torch.Tensor:

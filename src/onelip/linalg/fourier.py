@@ -18,17 +18,16 @@ inverse is then its transpose, and no rounding of a scale can make a layer expan
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
 from onelip.linalg.constants import keep_constant
-from onelip.linalg.halved_product import halve_exactly, may_be_halved, multiply_rows
-from onelip.linalg.tensor_modes import is_traced, run
+from onelip.linalg.definition import Definition
+from onelip.linalg.xla_forms import complex_matrix
 
 Size = tuple[int, int]
 
@@ -37,17 +36,13 @@ LARGEST_WHOLE = 8
 """Side of the largest torus that is transformed by one matrix: at 16 that would be five times the operations."""
 
 
-PLAIN_LOOPS = 400
-"""Multiplications below which `torch.bmm` on CPUs does without its library, by loops that take four times as long."""
-
-
 class RealDFT(NamedTuple):
     """The isometric real DFT of h x w images, as real matrices.
 
     Whole: `columns` is None, `rows` (h * w, h * w) maps pixels to the numbers of the frequencies. Else `columns` has
     shape (2 * (w//2+1), w), with rows (part, frequency), and `rows` has shape (2 * h, 2 * h): it maps (position, part)
     to (part, frequency) and is orthogonal. The two parts are the real and the imaginary one. For an even h its product
-    is that of `onelip.linalg.halved_product`.
+    is that of `halve_exactly`.
     """
 
     columns: Tensor | None
@@ -131,6 +126,31 @@ def _make_dft(size: Size, dtype: torch.dtype, device: torch.device) -> RealDFT:
     return RealDFT(columns.to(dtype), rows.to(dtype))
 
 
+def may_be_halved(matrix: Tensor) -> bool:
+    """Whether a matrix (2 h, 2 h) that maps (position, part) to (part, frequency) is one of even length."""
+    return matrix.shape[-1] % 4 == 0
+
+
+def is_exactly_halved(matrix: Tensor) -> bool:
+    """Whether the second half of the columns is the first one, with its sign changed in every other row."""
+    half = matrix.shape[-1] // 2
+    first, second = matrix[:, :half], matrix[:, half:]
+    return torch.equal(first[0::2], second[0::2]) and torch.equal(first[1::2], -second[1::2])
+
+
+def halve_exactly(matrix: Tensor) -> None:
+    """Make it so: cosines of angles that differ by pi may not be opposite to the last bit."""
+    half = matrix.shape[-1] // 2
+    matrix[0::2, half:] = matrix[0::2, :half]
+    matrix[1::2, half:] = -matrix[1::2, :half]
+
+
+@Definition
+def multiply_rows(matrix: Tensor, x: Tensor, transpose: bool = False) -> Tensor:
+    """R x, or R^T x, for the matrix R (2 h, 2 h) of a DFT and x (2 h, n)."""
+    return torch.matmul(matrix.mT if transpose else matrix, x)
+
+
 def _independent_frequencies(side: int) -> list[tuple[int, int]]:
     """The frequencies of a square torus that are their own opposites, then one of each pair of opposites."""
     own = [(u, v) for u in range(side) for v in range(side) if 2 * u % side == 0 == 2 * v % side]
@@ -184,7 +204,7 @@ def from_frequency(y: Tensor, size: Size, dft: RealDFT) -> Tensor:
         y_hwn = torch.matmul(dft.rows.mT, y.reshape(height * width, batch * channels))
     else:
         kept = half_width(width)
-        y_rows = multiply_rows(dft.rows, y.reshape(2 * height, kept * batch * channels), transpose=True)
+        y_rows = multiply_rows(dft.rows, y.reshape(2 * height, kept * batch * channels), True)
         columns = dft.columns.mT.expand(height, -1, -1)
         y_hwn = torch.bmm(columns, y_rows.reshape(height, 2 * kept, batch * channels))
     return y_hwn.reshape(height, width, batch, channels).permute(2, 3, 0, 1)
@@ -197,101 +217,44 @@ def multiply_frequencies(x: Tensor, matrices: Tensor, bias: Tensor | None = None
     conjugate transposes instead. `bias` (o,) is added at the frequency 0: that is a constant image.
     """
     matrices = matrices.to(x.dtype)  # under autocast x has the narrow type
-    matrices = matrices.mT if adjoint else matrices
-    if is_traced():
-        return _plain_product(x, matrices, bias, adjoint)
-    return run(_FrequencyProduct, x, matrices, bias, False, adjoint)
+    return product_per_frequency(x, matrices.mT if adjoint else matrices, bias, False, adjoint)
 
 
-def _plain_product(x: Tensor, matrices: Tensor, bias: Tensor | None, conjugate: bool) -> Tensor:
-    """The definition, for compilers and torch.func."""
-    alone, (x_parts, parts) = None, (x, matrices)
-    if x.dim() == 3:
-        (x_real, x_parts), (real, parts) = split_whole(x), split_whole(matrices)
-        alone = torch.bmm(x_real, real)
-    imag = -parts[1] if conjugate else parts[1]
-    there = torch.bmm(x_parts[0], parts[0]) - torch.bmm(x_parts[1], imag)
-    across = torch.bmm(x_parts[0], imag) + torch.bmm(x_parts[1], parts[0])
+@Definition
+def product_per_frequency(a: Tensor, b: Tensor, bias: Tensor | None, conjugate_a: bool, conjugate_b: bool) -> Tensor:
+    """a b, conj(a) b or a conj(b) for the matrices of all frequencies, plus a bias at the frequency 0."""
+    alone, (a_parts, b_parts) = None, (a, b)
+    if a.dim() == 3:
+        (a_real, a_parts), (b_real, b_parts) = split_whole(a), split_whole(b)
+        alone = torch.bmm(a_real, b_real)
+    a_imag = -a_parts[1] if conjugate_a else a_parts[1]
+    b_imag = -b_parts[1] if conjugate_b else b_parts[1]
+    there = torch.bmm(a_parts[0], b_parts[0]) - torch.bmm(a_imag, b_imag)
+    across = torch.bmm(a_parts[0], b_imag) + torch.bmm(a_imag, b_parts[0])
     y = torch.cat([there, across] if alone is None else [alone, there, across])
-    if bias is not None:
-        y = torch.cat([y[:1] + bias.to(x.dtype), y[1:]])
-    return y.unflatten(0, (2, -1)) if alone is None else y
+    y = y.unflatten(0, (2, -1)) if alone is None else y
+    return y if bias is None else _added_at_zero(y, bias)
 
 
-def _multiply_parts(
-    a: Sequence[Tensor], b: Sequence[Tensor], conjugate_a: bool, conjugate_b: bool, y: Sequence[Tensor]
-) -> None:
-    """y = a b, conj(a) b or a conj(b) for two parts (f, m, n); few rows of both parts of a go together."""
-    (a_real, a_imag), (b_real, b_imag), (real, imag) = a, b, y
-    sign = 1 if conjugate_a or conjugate_b else -1
-    if a_real.shape[1] * b_real.shape[1] * b_real.shape[2] < PLAIN_LOOPS:
-        rows = torch.cat([a_real, a_imag], dim=1)
-        first, across = torch.bmm(rows, b_real).chunk(2, dim=1)
-        there, second = torch.bmm(rows, b_imag).chunk(2, dim=1)
-        torch.add(first, second, alpha=sign, out=real)
-        plus, minus = (there, across) if conjugate_a else (across, there)
-        torch.add(plus, minus, alpha=-sign, out=imag)
-        return
-    torch.bmm(a_real, b_real, out=real)
-    real.baddbmm_(a_imag, b_imag, alpha=sign)
-    there, across = (a_real, b_imag), (a_imag, b_real)
-    plus, minus = (there, across) if conjugate_a else (across, there)
-    torch.bmm(*plus, out=imag)
-    imag.baddbmm_(*minus, alpha=-sign)
+def _added_at_zero(y: Tensor, bias: Tensor) -> Tensor:
+    """With a bias added to the numbers (b, c) of the frequency 0, which is the first and real."""
+    flat = y.flatten(0, -3)
+    return torch.cat([flat[:1] + bias.to(y.dtype), flat[1:]]).view(y.shape)
 
 
-class _FrequencyProduct(torch.autograd.Function):
-    """a b, conj(a) b or a conj(b) for the matrices of all frequencies, in either form, plus a bias at the frequency 0.
-
-    All numbers are written into one tensor: what autograd makes of the definition copies all images twice more.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, conjugate_a: bool, conjugate_b: bool) -> Tensor:
-        ctx.save_for_backward(a, b)
-        ctx.conjugate = conjugate_a, conjugate_b
-        y = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device)
-        if y.dim() == 4:
-            a_parts, b_parts, y_parts = a.unbind(), b.unbind(), y.unbind()
-        else:
-            alone = real_frequencies(len(y))
-            sizes = [alone, (len(y) - alone) // 2, (len(y) - alone) // 2]
-            split = (values.split_with_sizes(sizes) for values in (a, b, y))
-            (a_real, *a_parts), (b_real, *b_parts), (y_real, *y_parts) = split
-            torch.bmm(a_real, b_real, out=y_real)
-        if len(y_parts[0]):
-            _multiply_parts(a_parts, b_parts, conjugate_a, conjugate_b, y_parts)
-        if bias is not None:
-            _at_zero(y).add_(bias)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        (a, b), g, (conjugate_a, conjugate_b) = ctx.saved_tensors, gradients[0], ctx.conjugate
-        product, to_a, to_b = partial(run, _FrequencyProduct), *ctx.needs_input_grad[:2]
-        # The gradient of a b is g b^H for a and a^H g for b; that of conj(a) is the conjugate of that for a.
-        return (
-            product(g, b.mT, None, conjugate_a, not (conjugate_a or conjugate_b)) if to_a else None,
-            product(a.mT, g, None, not (conjugate_a or conjugate_b), conjugate_b) if to_b else None,
-            _at_zero(g).sum(0) if ctx.needs_input_grad[2] else None,
-            None,
-            None,
-        )
+def matrix_gradient(x: Tensor, gradient: Tensor) -> Tensor:
+    """Gradient of the matrices in `multiply_frequencies`, x^H g, outside autograd."""
+    return product_per_frequency(x.mT, gradient, None, True, False)
 
 
-def _at_zero(y: Tensor) -> Tensor:
+def at_zero(y: Tensor) -> Tensor:
     """The numbers (b, c) of the frequency 0, which is the first and real."""
     return y[0] if y.dim() == 3 else y[0, 0]
 
 
-def matrix_gradient(x: Tensor, gradient: Tensor) -> Tensor:
-    """That of the matrices in `multiply_frequencies`, x^H g, outside autograd."""
-    return run(_FrequencyProduct, x.mT, gradient, None, True, False)
-
-
 def sum_at_zero(gradient: Tensor) -> Tensor:
-    """That of the bias."""
-    return _at_zero(gradient).sum(0)
+    """The gradient of the bias."""
+    return at_zero(gradient).sum(0)
 
 
 Blocks = tuple[Tensor, ...]
@@ -311,9 +274,24 @@ def pack(blocks: Blocks) -> Tensor:
 def unpack(matrices: Tensor, size: Size) -> Blocks:
     """Inverse of `pack` for the matrices of this torus."""
     if not has_one_matrix(size):
-        return (torch.complex(*matrices.unbind(-4)).mT,)
+        return (complex_matrix(*matrices.unbind(-4)).mT,)
     real, parts = split_whole(matrices, dim=matrices.dim() - 3)
-    return (real.mT, torch.complex(*parts.unbind(-4)).mT) if parts.shape[-3] else (real.mT,)
+    return (real.mT, complex_matrix(*parts.unbind(-4)).mT) if parts.shape[-3] else (real.mT,)
+
+
+Matrices = tuple[Tensor, ...]
+
+
+@Definition
+def packed_values(kernel: Tensor, torus: Size, function: Callable[[Tensor], Tensor | Matrices]) -> Matrices:
+    """`pack` of the values of a function of the matrices of a kernel (..., o, i, kh, kw) at all frequencies."""
+    values = [as_tuple(function(block)) for block in torus_blocks(kernel, torus)]
+    return tuple(pack(blocks) for blocks in zip(*values, strict=True))
+
+
+def as_tuple(values: Tensor | Matrices) -> Matrices:
+    """One value as a tuple of one."""
+    return values if isinstance(values, tuple) else (values,)
 
 
 def check_real(kernel: Tensor) -> None:
@@ -335,7 +313,7 @@ def kernel_to_frequency(kernel: Tensor, size: Size) -> Tensor:
     out_channels, in_channels, kernel_height, kernel_width = kernel.shape[-4:]
     taps = kernel.movedim((-2, -1), (-4, -3)).reshape(*lead, kernel_height * kernel_width, -1)
     shape = (*lead, height, half_width(width), out_channels, in_channels)
-    return torch.complex(torch.matmul(cos, taps), torch.matmul(sin, taps)).reshape(shape)
+    return complex_matrix(torch.matmul(cos, taps), torch.matmul(sin, taps)).reshape(shape)
 
 
 def kernel_to_parts(kernel: Tensor, size: Size) -> Tensor:
@@ -355,7 +333,7 @@ def torus_blocks(kernel: Tensor, size: Size) -> Blocks:
     taps = kernel.movedim((-2, -1), (-4, -3)).flatten(-4, -3)  # (..., taps, o, i)
     real, imag = (torch.matmul(phases, taps.flatten(-2)).unflatten(-1, taps.shape[-2:]) for phases in (cos, sin))
     alone, paired = real.split([cos.shape[0] - sin.shape[0], sin.shape[0]], dim=-3)
-    return (alone, torch.complex(paired.contiguous(), imag)) if len(sin) else (alone,)
+    return (alone, complex_matrix(paired.contiguous(), imag)) if len(sin) else (alone,)
 
 
 def torus_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
@@ -390,15 +368,6 @@ def _offset_phases(length: int, count: int, taps: int, device: torch.device) -> 
     frequency = torch.arange(count, device=device)
     offset = torch.arange(taps, device=device) - taps // 2
     return (frequency[:, None] * offset % length).double() * (2 * math.pi / length)
-
-
-def frequency_matrix_at(kernel: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """K^(f) of a kernel (..., o, i, kh, kw) at one frequency (row, column), each (...) in cycles per pixel."""
-    rows = torch.arange(kernel.shape[-2], device=kernel.device) - kernel.shape[-2] // 2
-    columns = torch.arange(kernel.shape[-1], device=kernel.device) - kernel.shape[-1] // 2
-    angles = 2 * math.pi * (row[..., None, None] * rows[:, None] + column[..., None, None] * columns)
-    taps = angles[..., None, None, :, :]
-    return torch.complex((kernel * taps.cos()).sum((-2, -1)), (kernel * taps.sin()).sum((-2, -1)))
 
 
 def packed_to_kernel(matrices: Tensor, size: Size) -> Tensor:

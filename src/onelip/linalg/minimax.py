@@ -26,7 +26,9 @@ def best_quintic(lower: float, upper: float) -> Quintic:
         system = np.stack([x, x**3, x**5, np.array([1.0, -1.0, 1.0, -1.0])], axis=1)
         coefficients = np.linalg.solve(system, np.ones(4))
         a, b, c, _ = coefficients
-        inner = np.sqrt(np.sort(np.roots([5 * c, 3 * b, a])))
+        before, inner = inner, np.sqrt(np.sort(np.roots([5 * c, 3 * b, a])))
+        if np.array_equal(before, inner):  # a fixed point: nothing changes any more
+            break
     a, b, c, _ = (float(value) for value in coefficients)
     return (a, b, c)
 

@@ -1,6 +1,5 @@
-"""Closed forms of orthogonal matrices: Cayley transform, Cholesky orthogonalisation, exponential of a skew matrix."""
+"""Closed forms of orthogonal matrices: the Cayley transform and the exponential of a skew matrix."""
 
-import functools
 import math
 from typing import Any
 
@@ -10,11 +9,11 @@ from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
 from onelip.linalg.constants import identity, keep_constant
+from onelip.linalg.definition import Definition
 from onelip.linalg.device_forms import suits_cpu
-from onelip.linalg.norms import frobenius_norm, one_batch, real_parts, scale_below_one
-from onelip.linalg.packed_functions import Matrices, MatrixFunction
+from onelip.linalg.norms import frobenius_norm, one_batch, real_parts
 from onelip.linalg.tensor_modes import is_traced, may_keep_tensors, rows_in_use
-from onelip.linalg.verified import cholesky, inverse
+from onelip.linalg.verified import inverse
 
 
 def _in_limits(matrix: Tensor, limit: float) -> tuple[Tensor, float]:
@@ -106,10 +105,7 @@ class _Cayley(torch.autograd.Function):
 
 
 def _twice_without_identity(matrix: Tensor) -> Tensor:
-    """2 Z - I, on CPUs in the place of Z, on accelerators in one kernel."""
-    if suits_cpu(matrix.device):
-        matrix.mul_(2).diagonal(dim1=-2, dim2=-1).sub_(1)
-        return matrix
+    """2 Z - I, in one pass."""
 
     def make(device: torch.device) -> Tensor:
         return -torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=device)
@@ -119,7 +115,7 @@ def _twice_without_identity(matrix: Tensor) -> Tensor:
 
 
 def cayley_gradient(matrix: Tensor, isometry: Tensor, gradient: Tensor) -> Tensor:
-    """That of a W with at least as many rows as columns, given Q and its gradient."""
+    """Gradient of a W with at least as many rows as columns, given Q and its gradient."""
     columns = matrix.shape[-1]
     return gradient_of_blocks(
         matrix, isometry[..., :columns, :], gradient[..., :columns, :], gradient[..., columns:, :]
@@ -127,7 +123,7 @@ def cayley_gradient(matrix: Tensor, isometry: Tensor, gradient: Tensor) -> Tenso
 
 
 def gradient_of_blocks(matrix: Tensor, upper: Tensor, above: Tensor, below: Tensor) -> Tensor:
-    """The same, given the block Q_1 of Q and the gradients of both blocks: Q_2 is not needed."""
+    """`cayley_gradient`, given the block Q_1 of Q and the gradients of both blocks: Q_2 is not needed."""
     columns, limit = matrix.shape[-1], _cayley_limit(matrix)
     rows = rows_in_use(above)
     above = one_batch(above)
@@ -158,41 +154,9 @@ def lower_block(matrix: Tensor, upper: Tensor) -> Tensor:
     return torch.baddbmm(lower, lower, double, beta=0, alpha=-root).view(*matrix.shape[:-2], *lower.shape[-2:])
 
 
-class CayleyTransforms(MatrixFunction):
-    """Cayley transforms of matrices with at least as many rows as columns."""
-
-    def plain(self, matrix: Tensor) -> Matrices:
-        """`cayley`."""
-        return (cayley(matrix),)
-
-    def values(self, matrix: Tensor) -> tuple[Matrices, Matrices]:
-        """Q, from which the gradient reads the inverse."""
-        return self.plain(matrix), ()
-
-    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
-        """`cayley_gradient`."""
-        return cayley_gradient(matrix, values[0], gradients[0])
-
-
 def _cayley_limit(matrix: Tensor) -> float:
     """About eps^(-1/2) / 64, a power of 4: dividing by it, or by its root, rounds nothing."""
     return 4.0 ** round(math.log(torch.finfo(matrix.dtype).eps ** -0.5 / 64, 4))
-
-
-def cholesky_orthogonalise(matrix: Tensor) -> Tensor:
-    """Orthonormal rows L^(-1) V with V V^H = L L^H; for tall matrices orthonormal columns V L^(-H) with V^H V = L L^H.
-
-    The Gram matrix of V, scaled to norm at most 1, gets a multiple of the identity that exceeds the rounding errors
-    of the product and of the factorisation, (m + n) eps: it can only shrink the result, and a singular or zero V
-    gives a finite one. Orthogonality is lost with the square of the condition number.
-    """
-    if matrix.shape[-2] > matrix.shape[-1]:
-        return cholesky_orthogonalise(matrix.mH).mH
-    scaled = scale_below_one(matrix)
-    rows, columns = matrix.shape[-2:]
-    ridge = (rows + columns) * torch.finfo(matrix.dtype).eps
-    factor = cholesky(scaled @ scaled.mH + ridge * identity(rows, matrix))
-    return torch.linalg.solve_triangular(factor, scaled, upper=False)
 
 
 def skew_kernel(kernel: Tensor) -> Tensor:
@@ -245,11 +209,16 @@ _Y2 = (857 - 58 * _ROOT) / 630
 Approximation", 2019."""
 
 
-def _sums(like: Tensor) -> Tensor:
-    """Coefficients of A, A^2 and A4 in the three sums of `_taylor_of_degree_8`."""
-    rows = [[1, _Y2 + _X4 * _X3, _X4], [0, _X3, 1], [_X5 / _X7, _X6 / _X7, 1]]
-    make = functools.partial(torch.tensor, rows, dtype=like.dtype)
-    return keep_constant(("sums of powers", like.dtype), like.device, lambda device: make(device=device))
+SUMS = ((1, _Y2 + _X4 * _X3, _X4), (0, _X3, 1), (_X5 / _X7, _X6 / _X7, 1))
+"""Coefficients of A, A^2 and A4 in the three sums of `_taylor_of_degree_8`."""
+
+
+@Definition
+def sums_of_powers(a: Tensor, square: Tensor, fourth: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A + (y2 + x4 x3) A^2 + x4 A4,   x3 A^2 + A4   and   (x5 A + x6 A^2) / x7 + A4."""
+    low = torch.add(a, square, alpha=SUMS[0][1]).add_(fourth, alpha=SUMS[0][2])
+    right = torch.add(fourth, square, alpha=SUMS[2][1]).add_(a, alpha=SUMS[2][0])
+    return low, torch.add(fourth, square, alpha=SUMS[1][1]), right
 
 
 def _taylor_of_degree_8(matrix: Tensor) -> Tensor:
@@ -260,14 +229,7 @@ def _taylor_of_degree_8(matrix: Tensor) -> Tensor:
     a = one_batch(matrix)
     square = torch.bmm(a, a)
     fourth = torch.baddbmm(square, square, torch.add(square, a, alpha=_X1 / _X2), beta=0, alpha=_X2)
-    if suits_cpu(a.device):
-        right = torch.add(fourth, square, alpha=_X6 / _X7).add_(a, alpha=_X5 / _X7)
-        low = torch.add(a, square, alpha=_Y2 + _X4 * _X3).add_(fourth, alpha=_X4)
-        left = torch.add(fourth, square, alpha=_X3)
-    else:  # all three sums by one product
-        powers = real_parts(torch.stack([a, square, fourth])).flatten(1)
-        low, left, right = torch.mm(_sums(powers), powers).view(3, *a.shape, -1)
-        low, left, right = (torch.view_as_complex(x) if a.is_complex() else x[..., 0] for x in (low, left, right))
+    low, left, right = sums_of_powers(a, square, fourth)
     result = torch.baddbmm(low, left, right, alpha=_X7)
     result.diagonal(dim1=-2, dim2=-1).add_(1)
     return result.reshape(matrix.shape)

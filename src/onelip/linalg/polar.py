@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
+from onelip.linalg.definition import Definition
 from onelip.linalg.device_forms import suits_cpu
 from onelip.linalg.minimax import Quintic, quintic_schedule
 from onelip.linalg.norms import gram_norm_bound, largest_magnitude, one_batch, real_parts, scale_below_one
-from onelip.linalg.packed_functions import Matrices, MatrixFunction
 from onelip.linalg.tensor_modes import is_traced, may_keep_tensors, rows_in_use
 from onelip.linalg.training_precision import may_approximate
 from onelip.linalg.verified import eigenvectors
@@ -95,40 +95,17 @@ def minimax_polar(matrix: Tensor, steps: int | Sequence[Quintic] | None = None) 
     if _is_wide(matrix):
         return minimax_polar(matrix.mH, steps).mH
     x = one_batch(scale_below_one(matrix))
-    plain = is_traced() or not torch.is_grad_enabled()
     for quintic in _schedule(matrix.dtype, steps) if steps is None or isinstance(steps, int) else steps:
-        x: Any = _quintic_step(x, quintic) if plain else _QuinticStep.apply(x, quintic)
+        x = quintic_step(x, quintic)
     return bjorck(x, 1).reshape(matrix.shape)
 
 
-def _quintic_step(x: Tensor, quintic: Quintic) -> Tensor:
+@Definition
+def quintic_step(x: Tensor, quintic: Quintic) -> Tensor:
     """a X + X (b G + c G^2) with G = X^H X."""
     a, b, c = quintic
     gram = torch.bmm(x.mH, x)
     return torch.baddbmm(x, x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), beta=a)
-
-
-class _QuinticStep(torch.autograd.Function):
-    """Keeps X alone, a third of what autograd keeps, at the same number of products.
-
-    With P = b G + c G^2, the gradient g, S = X^H g + g^H X and T = S G: dX = a g + g P + X (b S + c (T + T^H)).
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, quintic: Quintic) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.quintic = quintic
-        return _quintic_step(x, quintic)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (x,), (gradient,), (a, b, c) = ctx.saved_tensors, gradients, ctx.quintic
-        gram = torch.bmm(x.mH, x)
-        total = torch.baddbmm(gradient, gradient, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), beta=a)
-        inner = torch.bmm(x.mH, gradient)
-        inner = inner + inner.mH
-        product = torch.bmm(inner, gram)
-        return torch.baddbmm(total, x, b * inner + c * (product + product.mH)), None
 
 
 def _newton_polar(matrix: Tensor, iterations: int | None) -> Tensor:
@@ -159,7 +136,7 @@ _WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 _SMALLEST_SINGULAR_VALUE = 1e-6
 """Relative to the largest one, values far below this are noise and stay small."""
 _SMALLEST_IN_SINGLE = 3e-4
-"""The same where the Gram matrix, with the squares of the values, is in float32."""
+"""`_SMALLEST_SINGULAR_VALUE` where the Gram matrix, with the squares of the values, is in float32."""
 
 
 _SMALLEST_WITHOUT_STEP = {False: 0.1, True: 0.25}
@@ -263,18 +240,23 @@ class _EigenPolarFactor(torch.autograd.Function):
 
 
 class _PolarFactor(torch.autograd.Function):
-    """Polar factor of a tall matrix by an iteration, whose backward pass differentiates the result alone."""
+    """Polar factor of a tall matrix, whose backward pass differentiates the result alone; torch.func takes it too."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, iteration: Iteration, iterations: int | None) -> Tensor:
+    def forward(matrix: Tensor, iteration: Iteration, iterations: int | None) -> Tensor:
         if iteration == "minimax":
-            factor = minimax_polar(matrix, iterations)
-        elif iteration == "newton":
-            factor = _newton_polar(matrix, iterations)
-        else:
-            factor = bjorck(scale_below_one(matrix), 20 if iterations is None else iterations)
-        ctx.save_for_backward(matrix, factor)
-        return factor
+            return minimax_polar(matrix, iterations)
+        if iteration == "newton":
+            return _newton_polar(matrix, iterations)
+        if iteration == "bjorck":
+            return bjorck(scale_below_one(matrix), 20 if iterations is None else iterations)
+        return eigen_factor(matrix / largest_magnitude(matrix), iteration == "single")[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
@@ -297,30 +279,6 @@ def _polar_gradient(matrix: Tensor, factor: Tensor, gradient: Tensor) -> Tensor:
     return result / scale
 
 
-class PolarFactors(MatrixFunction):
-    """Polar factors in training on CPUs, by eigenvectors in float32."""
-
-    def plain(self, matrix: Tensor) -> Matrices:
-        """`training_polar_factor`."""
-        return (training_polar_factor(matrix, True),)
-
-    def values(self, matrix: Tensor) -> tuple[Matrices, Matrices]:
-        """The factor; V, s and the scale of the matrix."""
-        scale = largest_magnitude(matrix)
-        factor, vectors, values = eigen_factor(_tall(matrix) / scale, single=True)
-        return (factor.mH if _is_wide(matrix) else factor,), (vectors, values, scale)
-
-    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
-        """`eigen_gradient`."""
-        vectors, singular, scale = kept
-        tall = eigen_gradient((_tall(values[0]), vectors, singular), _tall(gradients[0])) / scale
-        return tall.mH if _is_wide(matrix) else tall
-
-
-def _tall(matrix: Tensor) -> Tensor:
-    return matrix.mH if _is_wide(matrix) else matrix
-
-
 def trains_in_single(tensor: Tensor, training: bool) -> bool:
     """Whether polar factors are those of training on CPUs, by eigenvectors in float32."""
     return may_approximate(training) and tensor.dtype in _WIDE and suits_cpu(tensor.device)
@@ -329,6 +287,11 @@ def trains_in_single(tensor: Tensor, training: bool) -> bool:
 def training_polar_factor(matrix: Tensor, training: bool) -> Tensor:
     """`polar_factor`, in training from eigenvectors in float32 on CPUs."""
     return polar_factor(matrix, iteration="single" if trains_in_single(matrix, training) else None)
+
+
+def training_polar(matrix: Tensor) -> Tensor:
+    """`training_polar_factor` in training."""
+    return training_polar_factor(matrix, True)
 
 
 def polar_factor(matrix: Tensor, *, iteration: Iteration | None = None, iterations: int | None = None) -> Tensor:
@@ -359,8 +322,14 @@ def polar_factor(matrix: Tensor, *, iteration: Iteration | None = None, iteratio
             f"iteration={iteration!r} is for float32 and complex64, not {matrix.dtype}; use 'minimax'"
         )
     tall = matrix.mH if _is_wide(matrix) else matrix
-    if iteration in ("eigh", "single"):
+    if iteration in ("eigh", "single") and not torch._C._are_functorch_transforms_active():
         factor = _EigenPolarFactor.apply(tall, iteration == "single")
     else:
         factor = _PolarFactor.apply(tall, iteration, iterations)
     return factor.mH if tall is not matrix else factor  # pyright: ignore[reportReturnType, reportOptionalMemberAccess]
+
+
+@Definition
+def polar_rows(matrix: Tensor, rows: int) -> Tensor:
+    """The first rows (rows, n) of the polar factor of a square float32 matrix, as training on CPUs takes it."""
+    return polar_factor(matrix, iteration="single")[:rows]

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onelip.linalg.norms import largest_magnitude
-from onelip.linalg.verified import orthonormal_columns, solve
+from onelip.linalg.norms import largest_magnitude, smallest_divisor
+from onelip.linalg.verified import orthonormal_columns, solve, solve_triangular
 
 
 def subspace_basis(matrix: Tensor) -> Tensor:
@@ -49,8 +49,8 @@ class _SubspaceBasis(torch.autograd.Function):
         if torch.is_grad_enabled():
             result = solve(triangle, normal.mH).mH
         else:
-            result = torch.linalg.solve_triangular(triangle, normal.mH, upper=True).mH
-        return torch.where(scale > torch.finfo(scale.dtype).tiny, result / scale, 0)
+            result = solve_triangular(triangle, normal.mH, upper=True).mH
+        return torch.where(scale > smallest_divisor(scale), result / scale, 0)
 
 
 def _invertible(triangle: Tensor) -> Tensor:

@@ -11,7 +11,10 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from onelip.linalg.device_forms import suits_cpu
+
 _OBSERVED: ContextVar[bool] = ContextVar("observed", default=False)
+_PLAIN: ContextVar[bool] = ContextVar("plain_operations", default=False)
 
 
 def is_traced() -> bool:
@@ -19,7 +22,23 @@ def is_traced() -> bool:
 
     So do certificates, where they look into a module.
     """
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or _OBSERVED.get()
+    inside = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return inside or wants_plain_operations()
+
+
+def wants_plain_operations() -> bool:
+    """Whether a certificate looks at the operations, or the fast forms are switched off."""
+    return _OBSERVED.get() or _PLAIN.get()
+
+
+@contextmanager
+def plain_operations() -> Iterator[None]:
+    """Every layer computes by its definitions inside the block, whoever looks at it: `onelip.fast.off`."""
+    token = _PLAIN.set(True)
+    try:
+        yield
+    finally:
+        _PLAIN.reset(token)
 
 
 @contextmanager
@@ -98,7 +117,8 @@ def rows_in_use(gradient: torch.Tensor) -> torch.Tensor | None:
     A network that uses the first outputs of a square last layer has a gradient with few rows: products with it are
     small ones.
     """
-    if gradient.dim() != 2 or is_traced() or not may_keep_tensors() or gradient.device.type != "cpu":
+    looks = suits_cpu(gradient.device) and not gradient.is_meta
+    if gradient.dim() != 2 or is_traced() or not may_keep_tensors() or not looks:
         return None
     rows = gradient.any(-1).nonzero().squeeze(-1)
     return rows if 4 * len(rows) <= len(gradient) else None

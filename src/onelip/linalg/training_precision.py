@@ -26,6 +26,14 @@ def exact_transforms() -> Iterator[None]:
 
     For passes inside the block that are not compiled. CPL and spectral normalisation divide by the proven norm of
     evaluation then, at many times the cost. A shorter series of SOC stays as it is: `MethodInfo.train_eval_difference`.
+
+    Examples:
+        >>> import torch, onelip
+        >>> layer, x = onelip.create_conv("lot", 4, 4, 3), torch.randn(1, 4, 8, 8)
+        >>> with onelip.exact_transforms():
+        ...     y = layer(x)
+        >>> torch.allclose(y, layer.eval()(x), atol=1e-4)
+        True
     """
     token = _EXACT.set(True)
     try:

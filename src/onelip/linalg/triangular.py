@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from onelip.linalg.constants import identity
-from onelip.linalg.norms import largest_magnitude, one_batch, scale_below_one
-from onelip.linalg.packed_functions import Matrices, RecomputedFunction
-from onelip.linalg.verified import cholesky
+from onelip.linalg.norms import largest_magnitude, one_batch, scale_below_one, smallest_divisor
+from onelip.linalg.verified import cholesky, solve_triangular
 
 
 def ridge_orthogonalise(matrix: Tensor) -> Tensor:
@@ -24,18 +23,10 @@ def ridge_orthogonalise(matrix: Tensor) -> Tensor:
     if matrix.shape[-2] > matrix.shape[-1]:
         return ridge_orthogonalise(matrix.mH).mH
     magnitude = largest_magnitude(matrix)
-    scaled = torch.where(magnitude > torch.finfo(magnitude.dtype).tiny, scale_below_one(matrix), 0)
+    scaled = torch.where(magnitude <= smallest_divisor(magnitude), 0, scale_below_one(matrix))
     if scaled.is_complex() and torch.compiler.is_compiling() and not torch.compiler.is_exporting():
         return _opaque_quotient(scaled, ridge(matrix))[0]
     return _TriangularQuotient.apply(scaled, ridge(matrix))[0]  # pyright: ignore
-
-
-class RidgeQuotients(RecomputedFunction):
-    """`ridge_orthogonalise`."""
-
-    def plain(self, matrix: Tensor) -> Matrices:
-        """The same."""
-        return (ridge_orthogonalise(matrix),)
 
 
 def ridge(matrix: Tensor) -> float:
@@ -71,7 +62,7 @@ class _TriangularQuotient(torch.autograd.Function):
 
 @torch.library.custom_op("onelip::triangular_quotient", mutates_args=())
 def _opaque_quotient(matrix: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The same as one operator, which compilers leave as it is: inductor refuses the gradient of complex factors."""
+    """`_quotient` as one operator, which compilers leave as it is: inductor refuses the gradient of complex factors."""
     quotient, factor = _quotient(matrix, eps)
     return _laid_out(quotient), _laid_out(factor)
 
@@ -108,13 +99,13 @@ def _laid_out(matrix: Tensor) -> Tensor:
 
 def _quotient(matrix: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     factor = _factor(matrix, eps)
-    return torch.linalg.solve_triangular(factor, matrix, upper=False), factor
+    return solve_triangular(factor, matrix, upper=False), factor
 
 
 def _quotient_gradient(quotient: Tensor, factor: Tensor, gradient: Tensor) -> Tensor:
     product = gradient @ quotient.mH
     lower = product.tril(-1) + torch.diag_embed(product.diagonal(dim1=-2, dim2=-1)) / 2
-    return torch.linalg.solve_triangular(factor.mH, gradient - (lower + lower.mH) @ quotient, upper=True)
+    return solve_triangular(factor.mH, gradient - (lower + lower.mH) @ quotient, upper=True)
 
 
 def _factor(matrix: Tensor, eps: float) -> Tensor:

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from onelip.errors import UnreliableRoutineError
-from onelip.linalg.block_inverse import block_inverse
+from onelip.linalg import xla_forms
 from onelip.linalg.constants import keep_constant
-from onelip.linalg.device_forms import suits_cpu
-from onelip.linalg.norms import real_parts
+from onelip.linalg.definition import Definition
+from onelip.linalg.device_forms import suits_cpu, suits_xla
+from onelip.linalg.norms import real_parts, scale_below_one
 from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
 
 _PROBES = 2
@@ -30,6 +31,8 @@ _PROBES = 2
 
 def solve(matrix: Tensor, right: Tensor) -> Tensor:
     """X with A X = B for square A (..., n, n) and B (..., n, m)."""
+    if suits_xla(matrix.device):
+        return xla_forms.inverse(matrix) @ right
     if not suits_cpu(matrix.device):
         return torch.linalg.solve_ex(matrix, right).result  # the plain routine looks whether it succeeded
 
@@ -47,11 +50,13 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
         lambda: (_one_by_one(torch.linalg.solve, matrix, right),),
         lambda: (by_reflections(),),
     ]
-    return _verified("solve", routines, is_wrong, (matrix, right))[0]
+    return _verified("solve", routines, is_wrong, (matrix, right), lambda: (matrix @ right,))[0]
 
 
 def inverse(matrix: Tensor) -> Tensor:
     """A^(-1) of matrices whose Hermitian part is positive definite, of any norm."""
+    if suits_xla(matrix.device):
+        return xla_forms.inverse(matrix)
     if not suits_cpu(matrix.device):
         return torch.linalg.inv_ex(matrix).inverse
 
@@ -65,14 +70,18 @@ def inverse(matrix: Tensor) -> Tensor:
         unitary, triangular = torch.linalg.qr(matrix)
         return torch.linalg.solve_triangular(triangular, unitary.mH, upper=True)
 
-    # Compilers and torch.func want few operations; what writes into its result is not for them.
-    fast = torch.linalg.inv if is_traced() else block_inverse
     routines = [
-        lambda: (fast(matrix),),
+        lambda: (unverified_inverse(matrix),),
         lambda: (_one_by_one(torch.linalg.inv, matrix),),
         lambda: (by_reflections(),),
     ]
-    return _verified("inverse", routines, is_wrong, (matrix,))[0]
+    return _verified("inverse", routines, is_wrong, (matrix,), lambda: (matrix,))[0]
+
+
+@Definition
+def unverified_inverse(matrix: Tensor) -> Tensor:
+    """A^(-1) as one routine returns it, of matrices (..., n, n) with A + A^H positive definite."""
+    return torch.linalg.inv(matrix)
 
 
 def eigenvectors(hermitian: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,12 +100,15 @@ def eigenvectors(hermitian: Tensor) -> tuple[Tensor, Tensor]:
         lambda: tuple(torch.linalg.eigh(hermitian)),
         lambda: _eigenvectors_one_by_one(hermitian),
     ]
-    values, vectors = _verified("eigh", routines, is_wrong, (hermitian,))
+    like = lambda: (real_parts(hermitian)[..., 0].diagonal(dim1=-2, dim2=-1), hermitian)  # noqa: E731
+    values, vectors = _verified("eigh", routines, is_wrong, (hermitian,), like)
     return values, vectors
 
 
 def cholesky(positive: Tensor) -> Tensor:
     """Lower triangular L with L L^H = A for Hermitian positive definite matrices."""
+    if suits_xla(positive.device):
+        return xla_forms.cholesky(positive)
 
     def is_wrong(factor: Tensor) -> Tensor:
         probes = _probes(positive.shape[-1], positive)
@@ -107,11 +119,19 @@ def cholesky(positive: Tensor) -> Tensor:
         lambda: (torch.linalg.cholesky_ex(positive).L,),
         lambda: (_one_by_one(torch.linalg.cholesky, positive),),
     ]
-    return _verified("cholesky", routines, is_wrong, (positive,))[0]
+    return _verified("cholesky", routines, is_wrong, (positive,), lambda: (positive,))[0]
+
+
+def solve_triangular(factor: Tensor, right: Tensor, *, upper: bool) -> Tensor:
+    """X with L X = B or U X = B for triangular factors; not verified, as it is exact row by row."""
+    solver = xla_forms.solve_triangular if suits_xla(factor.device) else torch.linalg.solve_triangular
+    return solver(factor, right, upper=upper)
 
 
 def orthonormal_columns(matrix: Tensor) -> Tensor:
     """Orthonormal columns Q (..., m, n) that span those of V (..., m, n), m >= n, of entries up to 1."""
+    if suits_xla(matrix.device):
+        return xla_forms.orthonormal_columns(scale_below_one(matrix))
 
     def is_wrong(basis: Tensor) -> Tensor:
         probes = _probes(matrix.shape[-1], matrix)
@@ -123,7 +143,7 @@ def orthonormal_columns(matrix: Tensor) -> Tensor:
         lambda: (torch.linalg.qr(matrix).Q,),
         lambda: (_one_by_one(lambda each: torch.linalg.qr(each).Q, matrix),),
     ]
-    return _verified("qr", routines, is_wrong, (matrix,))[0]
+    return _verified("qr", routines, is_wrong, (matrix,), lambda: (matrix,))[0]
 
 
 def _verified(
@@ -131,8 +151,9 @@ def _verified(
     routines: Sequence[Callable[[], tuple[Tensor, ...]]],
     is_wrong: Callable[..., Tensor],
     inputs: tuple[Tensor, ...],
+    like: Callable[[], tuple[Tensor, ...]],
 ) -> tuple[Tensor, ...]:
-    """The first result that is not wrong. Inputs that are not finite have no right result: whatever comes, comes."""
+    """The first result that is not wrong. Inputs that are not finite have none: tensors `like` results, all NaN."""
     if not suits_cpu(inputs[0].device):
         return routines[0]()
     if is_traced() or not may_keep_tensors() or inputs[0].is_meta:
@@ -148,12 +169,12 @@ def _verified(
             raise
         except RuntimeError as error:  # torch.linalg.LinAlgError, or pivots that are no pivots
             failure = error
-            continue
-        with torch.no_grad():
-            if not bool(is_wrong(*(part.detach() for part in result)).any()) or not _finite(inputs):
-                return result
-    if failure is not None and not _finite(inputs):
-        raise failure
+        else:
+            with torch.no_grad():
+                if not bool(is_wrong(*(part.detach() for part in result)).any()):
+                    return result
+        if not _finite(inputs):
+            return tuple(part * math.nan for part in like())
     shape = "x".join(map(str, inputs[0].shape))
     raise UnreliableRoutineError(
         f"no {name} routine of this torch gives a result that verifies for {inputs[0].dtype} matrices of {shape}: set "
@@ -196,7 +217,8 @@ def _one_by_one(routine: Callable[..., Tensor], *batches: Tensor) -> Tensor:
 
 
 def _eigenvectors_one_by_one(hermitian: Tensor) -> tuple[Tensor, Tensor]:
-    values, vectors = zip(*(torch.linalg.eigh(each) for each in hermitian.flatten(0, -3)), strict=True)
+    matrices = hermitian.reshape(-1, *hermitian.shape[-2:])
+    values, vectors = zip(*map(torch.linalg.eigh, matrices), strict=True)
     return torch.stack(values).reshape(hermitian.shape[:-1]), torch.stack(vectors).reshape(hermitian.shape)
 
 

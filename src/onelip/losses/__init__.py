@@ -5,8 +5,9 @@
     KR, HKR, HKRMulticlass                          Kantorovich-Rubinstein duality: critics and robust classifiers
     SoftHKRMulticlass, LseHKRMulticlass             the same against the strongest other classes
 
-A certificate of radius r needs scores that differ by at least sqrt(2) r, and a 1-Lipschitz network cannot buy that by
-larger weights: what the loss asks for is what is learned.
+A certificate of radius r needs scores that differ by at least sqrt(2) r. A 1-Lipschitz network cannot reach that by
+larger weights, so the loss decides which margin it learns. Every loss takes `reduction="mean"`, `"sum"` or `"none"`, as
+torch's do.
 """
 
 from __future__ import annotations

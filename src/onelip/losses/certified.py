@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from onelip.losses.checks import check_number, check_scores
+from onelip.losses.checks import Loss, Reduction, check_scores, reduced
 from onelip.losses.margin import PAPER_RADIUS
 
 
-class EMMA(nn.Module):
+class EMMA(Loss):
     """Efficient margin maximisation: cross-entropy of scores from which an adversary has already taken what it can.
 
     With z_i = f_i - f_y the lead of class i over the right one and m_i the constant of that difference, an attack of
@@ -31,18 +31,30 @@ class EMMA(nn.Module):
 
     `progress` is the share of training done. The radius rises from 0 to its full value over the first half; a loop
     that never sets it trains with the full radius.
+
+    `reduction` is "mean", "sum" or "none", as in torch's losses.
+
+    Examples:
+        >>> import torch
+        >>> from onelip.losses import EMMA
+        >>> EMMA()(torch.randn(8, 3), torch.arange(8) % 3).shape
+        torch.Size([])
     """
 
-    def __init__(self, radius: float = PAPER_RADIUS, constant: float = math.sqrt(2), temperature: float = 1.0) -> None:
-        super().__init__()
-        check_number(self, "radius", radius, above=0.0)
-        check_number(self, "constant", constant, above=0.0)
-        check_number(self, "temperature", temperature, above=0.0)
+    def __init__(
+        self,
+        radius: float = PAPER_RADIUS,
+        constant: float = math.sqrt(2),
+        temperature: float = 1.0,
+        *,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction, radius=radius, constant=constant, temperature=temperature)
         self.radius, self.constant, self.temperature = radius, constant, temperature
         self.progress = 1.0
 
     def forward(self, scores: Tensor, labels: Tensor, constants: Tensor | None = None) -> Tensor:
-        """Mean loss of scores (batch, classes) and labels (batch,).
+        """The loss of scores (batch, classes) and labels (batch,).
 
         `constants` (classes, classes) holds the constant of every difference of two scores, for a head with rows of
         its own: ||w_i - w_j|| times the constant of the network before it.
@@ -53,60 +65,66 @@ class EMMA(nn.Module):
         pairs = pairs.masked_fill(F.one_hot(labels, scores.shape[1]).bool(), 0.0)
         full = self.radius * min(1.0, 2 * max(0.0, self.progress)) * pairs
         charged = full * (-lead.detach() / full.clamp_min(torch.finfo(full.dtype).tiny)).clamp(0.01, 1.0)
-        return self.temperature * F.cross_entropy((lead + charged) / self.temperature, labels)
-
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"radius={self.radius}, constant={self.constant}, temperature={self.temperature}"
+        return self.temperature * F.cross_entropy((lead + charged) / self.temperature, labels, reduction=self.reduction)
 
 
-class LogitAnnealing(nn.Module):
+class LogitAnnealing(Loss):
     """-T (1 - p)^beta log p with p the softmax of the right class of (scores - offset * one_hot(labels)) / T.
 
     The factor (1 - p)^beta takes the weight from examples whose margin is large already: the capacity of a Lipschitz
     network is better spent on the others. Lai et al.: "Enhancing certified robustness via block reflector orthogonal
     layers and logit annealing loss" (2025); defaults are those of its networks. T is the `temperature`.
+
+    `reduction` is "mean", "sum" or "none", as in torch's losses.
+
+    Examples:
+        >>> import torch
+        >>> from onelip.losses import LogitAnnealing
+        >>> LogitAnnealing()(torch.randn(8, 3), torch.arange(8) % 3).shape
+        torch.Size([])
     """
 
-    def __init__(self, offset: float = 2.0, temperature: float = 0.75, beta: float = 5.0) -> None:
-        super().__init__()
-        check_number(self, "offset", offset)
-        check_number(self, "temperature", temperature, above=0.0)
-        check_number(self, "beta", beta)
+    may_be_zero = frozenset({"offset", "beta"})
+
+    def __init__(
+        self, offset: float = 2.0, temperature: float = 0.75, beta: float = 5.0, *, reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__(reduction, offset=offset, temperature=temperature, beta=beta)
         self.offset, self.temperature, self.beta = offset, temperature, beta
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss of scores (batch, classes) and labels (batch,)."""
+        """The loss of scores (batch, classes) and labels (batch,)."""
         check_scores(scores, labels)
         offsets = self.offset * F.one_hot(labels, scores.shape[1])
         surprise = F.cross_entropy((scores - offsets) / self.temperature, labels, reduction="none")  # -log p
         missing = -torch.expm1(-surprise)  # 1 - p, without cancellation where p is nearly 1
-        return self.temperature * (missing**self.beta * surprise).mean()
-
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"offset={self.offset}, temperature={self.temperature}, beta={self.beta}"
+        return self.temperature * reduced(missing**self.beta * surprise, self.reduction)
 
 
-class CertificateRegularised(nn.Module):
+class CertificateRegularised(Loss):
     """cross_entropy - gamma * mean of the certified radius max(0, f_y - max_{i != y} f_i) / constant.
 
     Singla, Singla, Feizi: "Improved deterministic l2 robustness on CIFAR-10 and CIFAR-100" (2022).
+
+    `reduction` is "mean", "sum" or "none", as in torch's losses.
+
+    Examples:
+        >>> import torch
+        >>> from onelip.losses import CertificateRegularised
+        >>> CertificateRegularised()(torch.randn(8, 3), torch.arange(8) % 3).shape
+        torch.Size([])
     """
 
-    def __init__(self, gamma: float = 0.5, constant: float = math.sqrt(2)) -> None:
-        super().__init__()
-        check_number(self, "gamma", gamma)
-        check_number(self, "constant", constant, above=0.0)
+    may_be_zero = frozenset({"gamma"})
+
+    def __init__(self, gamma: float = 0.5, constant: float = math.sqrt(2), *, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction, gamma=gamma, constant=constant)
         self.gamma, self.constant = gamma, constant
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss of scores (batch, classes) and labels (batch,)."""
+        """The loss of scores (batch, classes) and labels (batch,)."""
         check_scores(scores, labels)
         right = F.one_hot(labels, scores.shape[1]).bool()
         lead = scores.gather(1, labels[:, None]).squeeze(1) - scores.masked_fill(right, -math.inf).amax(1)
-        return F.cross_entropy(scores, labels) - self.gamma * (F.relu(lead) / self.constant).mean()
-
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"gamma={self.gamma}, constant={self.constant}"
+        plain = F.cross_entropy(scores, labels, reduction=self.reduction)
+        return plain - self.gamma * reduced(F.relu(lead) / self.constant, self.reduction)

@@ -4,11 +4,49 @@ from __future__ import annotations
 
 import math
 from numbers import Real
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
+
+Reduction = Literal["mean", "sum", "none"]
+"""What is returned of the losses of a batch, as in torch."""
+
+
+class Loss(nn.Module):
+    """A loss with finite numbers as arguments: above 0, or of at least 0 if they are in `may_be_zero`.
+
+    `reduction` is "mean", "sum" or "none", as in torch's losses.
+    """
+
+    may_be_zero: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, reduction: Reduction, **numbers: float) -> None:
+        super().__init__()
+        if reduction not in ("mean", "sum", "none"):
+            raise InvalidInputError(f"{type(self).__name__}: reduction={reduction!r} must be mean, sum or none")
+        self.reduction: Reduction = reduction
+        self._arguments: tuple[str, ...] = ()
+        self._check_numbers(**numbers)
+
+    def _check_numbers(self, **numbers: float) -> None:
+        for name, value in numbers.items():
+            zero = name in self.may_be_zero
+            if not (isinstance(value, Real) and math.isfinite(value) and (value > 0 or (zero and value == 0))):
+                allowed = "of at least 0" if zero else "above 0"
+                raise InvalidInputError(f"{type(self).__name__}: {name}={value!r} must be a number {allowed}")
+        self._arguments += tuple(numbers)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return ", ".join(f"{name}={getattr(self, name)}" for name in self._arguments)
+
+
+def reduced(losses: Tensor, reduction: str) -> Tensor:
+    """The losses (batch,) of a batch as they are, their mean or their sum."""
+    return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
 
 
 def check_scores(scores: Tensor, labels: Tensor) -> None:
@@ -50,10 +88,3 @@ def check_classes(labels: Tensor, classes: int) -> None:
     wrong = numbers[(numbers < 0) | (numbers >= classes)]
     if len(wrong):
         raise InvalidInputError(f"labels must be class numbers from 0 to {classes - 1}, got {int(wrong[0])}")
-
-
-def check_number(loss: nn.Module, name: str, value: float, *, above: float | None = None) -> None:
-    """A finite number that is above `above`, or not negative."""
-    if not (isinstance(value, Real) and math.isfinite(value) and (value >= 0 if above is None else value > above)):
-        allowed = "of at least 0" if above is None else f"above {above:g}"
-        raise InvalidInputError(f"{type(loss).__name__}: {name}={value!r} must be a number {allowed}")

@@ -10,42 +10,55 @@ import math
 from numbers import Real
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.losses.checks import check_number, check_scores, check_tensor
+from onelip.losses.checks import Loss, Reduction, check_scores, check_tensor, reduced
 
 
-class KR(nn.Module):
+class KR(Loss):
     """Minus the Kantorovich-Rubinstein estimate: mean f over label 0 minus mean f over label 1, to be minimised.
 
     `forward(...).neg()` is the estimate of the Wasserstein-1 distance itself.
+
+    `reduction` is "mean", "sum" or "none", as in torch's losses.
+
+    Examples:
+        >>> import torch
+        >>> from onelip.losses import KR
+        >>> KR()(torch.tensor([[3.0], [5.0], [1.0]]), torch.tensor([0, 0, 1]))
+        tensor(3.)
     """
+
+    def __init__(self, *, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction)
 
     def forward(self, values: Tensor, labels: Tensor) -> Tensor:
         """Values (batch,) or (batch, 1) of the critic and labels (batch,) that are 1 (or True) and 0 (or -1)."""
         flat, positive = _binary(values, labels)
-        return -_mean_difference(flat, positive)
+        if self.reduction == "mean":
+            return -_mean_difference(flat, positive)
+        return reduced(-_shares(flat, positive), self.reduction)
 
 
-class _HingedTransport(nn.Module):
+class _HingedTransport(Loss):
     """Hinge of a margin and transport term, weighed by alpha and 1 - alpha."""
 
-    def __init__(self, alpha: float = 0.9, margin: float = 1.0) -> None:
-        super().__init__()
+    may_be_zero = frozenset({"alpha"})
+
+    def __init__(self, alpha: float = 0.9, margin: float = 1.0, *, reduction: Reduction = "mean") -> None:
         if not (isinstance(alpha, Real) and 0 <= alpha <= 1):
             raise InvalidInputError(f"{type(self).__name__}: alpha={alpha!r} must be in [0, 1]")
-        check_number(self, "margin", margin, above=0.0)
+        super().__init__(reduction, alpha=alpha, margin=margin)
         self.alpha, self.margin = alpha, margin
 
     def _loss(self, values: Tensor, positive: Tensor) -> Tensor:
-        hinge = F.relu(self.margin - torch.where(positive, values, -values)).mean()
-        return self.alpha * hinge - (1 - self.alpha) * _mean_difference(values, positive)
-
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"alpha={self.alpha}, margin={self.margin}"
+        hinge = F.relu(self.margin - torch.where(positive, values, -values))
+        if self.reduction == "mean":
+            return self.alpha * hinge.mean() - (1 - self.alpha) * _mean_difference(values, positive)
+        each = hinge if hinge.dim() == 1 else hinge.mean(1)
+        return reduced(self.alpha * each - (1 - self.alpha) * _shares(values, positive), self.reduction)
 
 
 class HKR(_HingedTransport):
@@ -53,6 +66,15 @@ class HKR(_HingedTransport):
 
     A binary classifier, s = ±1, that separates as an optimal transport does; alpha weighs the hinge. Serrurier et al.:
     "Achieving robustness in classification using optimal transport with hinge regularization" (2021).
+
+    `reduction` is "mean", "sum" or "none", as in torch's losses.
+
+    Examples:
+        >>> import torch
+        >>> from onelip.losses import HKR
+        >>> scores, labels = torch.tensor([[2.0], [-2.0]]), torch.tensor([1, 0])
+        >>> bool(HKR(alpha=1.0)(scores, labels) != HKR(alpha=0.5)(scores, labels))
+        True
     """
 
     def forward(self, values: Tensor, labels: Tensor) -> Tensor:
@@ -65,10 +87,18 @@ class HKRMulticlass(_HingedTransport):
 
     A class that the batch has no example of, or nothing else, adds nothing to the transport term. `alpha` weighs the
     hinge of this `margin`, as in HKR.
+
+    `reduction` is "mean", "sum" or "none", as in torch's losses.
+
+    Examples:
+        >>> import torch
+        >>> from onelip.losses import HKRMulticlass
+        >>> HKRMulticlass()(torch.randn(8, 3), torch.arange(8) % 3).shape
+        torch.Size([])
     """
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss of scores (batch, classes) and labels (batch,)."""
+        """The loss of scores (batch, classes) and labels (batch,)."""
         check_scores(scores, labels)
         return self._loss(scores, F.one_hot(labels, scores.shape[1]).bool())
 
@@ -81,25 +111,31 @@ class SoftHKRMulticlass(_HingedTransport):
     averaged over the batch. The strongest rivals count most, where `HKRMulticlass` gives all classes the same weight.
     t is the `temperature` divided by max(1, mean |f| / margin) of the batch, so that growing scores do not make the
     weights one-hot. Serrurier et al.: "On the explainable properties of 1-Lipschitz neural networks" (2023).
+
+    `reduction` is "mean", "sum" or "none", as in torch's losses.
+
+    Examples:
+        >>> import torch
+        >>> from onelip.losses import SoftHKRMulticlass
+        >>> SoftHKRMulticlass()(torch.randn(8, 3), torch.arange(8) % 3).shape
+        torch.Size([])
     """
 
-    def __init__(self, alpha: float = 0.9, margin: float = 1.0, temperature: float = 1.0) -> None:
-        super().__init__(alpha, margin)
-        check_number(self, "temperature", temperature, above=0.0)
+    def __init__(
+        self, alpha: float = 0.9, margin: float = 1.0, temperature: float = 1.0, *, reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__(alpha, margin, reduction=reduction)
+        self._check_numbers(temperature=temperature)
         self.temperature = temperature
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss of scores (batch, classes) and labels (batch,)."""
+        """The loss of scores (batch, classes) and labels (batch,)."""
         right, others = _right_and_others(scores, labels)
         sharpness = self.temperature / (scores.detach().abs().mean() / self.margin).clamp_min(1.0)
         weights = torch.softmax(sharpness * others, 1)  # 0 for the right class
         hinge = F.relu(self.margin - right) + (weights * F.relu(self.margin + scores)).sum(1)
         lead = right - (weights * scores).sum(1)
-        return (self.alpha * hinge - (1 - self.alpha) * lead).mean()
-
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"{super().extra_repr()}, temperature={self.temperature}"
+        return reduced(self.alpha * hinge - (1 - self.alpha) * lead, self.reduction)
 
 
 class LseHKRMulticlass(_HingedTransport):
@@ -109,25 +145,31 @@ class LseHKRMulticlass(_HingedTransport):
 
     over i != y, averaged over the batch. With t = log(classes - 1) / (slack * margin), o exceeds the largest of them by
     at most slack * margin. alpha=0 leaves the transport term alone.
+
+    `reduction` is "mean", "sum" or "none", as in torch's losses.
+
+    Examples:
+        >>> import torch
+        >>> from onelip.losses import LseHKRMulticlass
+        >>> LseHKRMulticlass()(torch.randn(8, 3), torch.arange(8) % 3).shape
+        torch.Size([])
     """
 
-    def __init__(self, alpha: float = 0.9, margin: float = 1.0, slack: float = 1.0) -> None:
-        super().__init__(alpha, margin)
-        check_number(self, "slack", slack, above=0.0)
+    def __init__(
+        self, alpha: float = 0.9, margin: float = 1.0, slack: float = 1.0, *, reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__(alpha, margin, reduction=reduction)
+        self._check_numbers(slack=slack)
         self.slack = slack
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss of scores (batch, classes) and labels (batch,)."""
+        """The loss of scores (batch, classes) and labels (batch,)."""
         right, others = _right_and_others(scores, labels)
         # A single rival is its own maximum, with any t.
         sharpness = (math.log(scores.shape[1] - 1) or 1.0) / (self.slack * self.margin)
         rival = torch.logsumexp(sharpness * others, 1) / sharpness
         hinge = F.relu(self.margin - right) + F.relu(self.margin + rival)
-        return (self.alpha * hinge - (1 - self.alpha) * (right - rival)).mean()
-
-    def extra_repr(self) -> str:
-        """The arguments."""
-        return f"{super().extra_repr()}, slack={self.slack}"
+        return reduced(self.alpha * hinge - (1 - self.alpha) * (right - rival), self.reduction)
 
 
 def _right_and_others(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,6 +183,14 @@ def _mean_difference(values: Tensor, positive: Tensor) -> Tensor:
     ups, downs = positive.sum(0), (~positive).sum(0)
     difference = (values * positive).sum(0) / ups.clamp_min(1) - (values * ~positive).sum(0) / downs.clamp_min(1)
     return torch.where((ups > 0) & (downs > 0), difference, 0.0).mean()
+
+
+def _shares(values: Tensor, positive: Tensor) -> Tensor:
+    """What each sample adds to `_mean_difference`, times the batch, so that their mean is that."""
+    ups, downs = positive.sum(0), (~positive).sum(0)
+    each = values * positive / ups.clamp_min(1) - values * ~positive / downs.clamp_min(1)
+    shares = torch.where((ups > 0) & (downs > 0), len(values) * each, 0.0)
+    return shares if shares.dim() == 1 else shares.mean(1)
 
 
 def _binary(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,12 @@
 """What makes the package's own networks fast, for every model.
 
-In training, layers that are alike are transformed together (`onelip.layers.stacking`); in evaluation on CPUs, a batch
+In training, layers that are alike are transformed together (`onelip.fast.stacking`); in evaluation on CPUs, a batch
 goes through the model in parts that stay in the processor's cache (`batch_parts`). `ConvNet` does both by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -14,8 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
-from onelip.layers.base import LipschitzLayer
-from onelip.layers.stacking import stacked_by_core_size
+from onelip.layers.contract import Request
+from onelip.layers.layer import LipschitzLayer
+from onelip.layers.operator_sources import HOOKS, serving
+from onelip.layers.operators import Operator
+from onelip.linalg.fourier import Size
 from onelip.linalg.tensor_modes import is_traced
 from onelip.models.batch_parts import apply_in_parts, may_be_split
 
@@ -23,16 +26,20 @@ _Model = TypeVar("_Model", bound=nn.Module)
 
 
 def accelerate(model: _Model) -> _Model:
-    """The same model, faster: the same parameters, outputs, gradients, certificates and files.
+    """Make a model faster: it has the same parameters, outputs, gradients, certificates and files.
 
-    The model is changed in place and returned. Its first training pass runs as before and tells the layers what they
-    are applied to; the later ones transform equal layers together. Its first evaluation of a large batch also runs in
-    parts, and only where that gives the same are the later ones done in parts. Hooks inside of the model, gradients in
-    evaluation, compilers and certificates get the plain pass.
+    The model is changed in place and returned. Its first training pass runs as before and records the layers' input
+    sizes; later passes transform equal layers together. Its first evaluation of a large batch also runs in parts; later
+    ones run in parts only if that gave the same. Hooks inside of the model, gradients in evaluation, compilers and
+    certificates get the plain pass.
 
     A layer that a training pass leaves out has a gradient of zeros in the first such pass in place of none. Layers
     inside `torch.utils.checkpoint` are transformed again in the backward pass, which it refuses: accelerate models
     without it.
+
+    Examples:
+        >>> import onelip
+        >>> model = onelip.accelerate(onelip.create_linear("bcop", 8, 8))
     """
     if not isinstance(model, nn.Module):
         raise InvalidInputError(f"accelerate takes a torch.nn.Module, not {type(model).__name__}")
@@ -53,16 +60,33 @@ class _AcceleratedForward:
         self.bytes_of_image = 0
         """Of the largest activation, 0 before the first large batch."""
         self.may_split = True
+        self.core_sizes: dict[LipschitzLayer, Size | None] = {}
+        """What the last pass in training asked each layer for."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if is_traced():
             return self._plain(*args, **kwargs)
         if self.model.training:
-            with _stacked_layers(self.model):
+            with self._layers_together():
                 return self._plain(*args, **kwargs)
         if self.may_split and len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
             return self._evaluated(args[0])
         return self._plain(*args, **kwargs)
+
+    @contextmanager
+    def _layers_together(self) -> Iterator[None]:
+        """One transformation for equal layers, at the sizes of the last pass; a layer left out is not tried again."""
+        layers = [layer for layer in _layers_of(self.model) if layer.training]
+        known = [(layer, self.core_sizes[layer]) for layer in layers if layer in self.core_sizes]
+        sizes: dict[LipschitzLayer, Size | None] = {}
+
+        def note(layer: LipschitzLayer, request: Request, make: Callable[[Request], Operator]) -> Operator:
+            sizes[layer] = request.size
+            return make(request)
+
+        with HOOKS.together(known), serving(layers, note, outermost=True):
+            yield
+        self.core_sizes = sizes
 
     def _plain(self, *args: Any, **kwargs: Any) -> Any:
         return type(self.model).forward(self.model, *args, **kwargs)
@@ -104,17 +128,6 @@ def _largest_activation(model: nn.Module) -> Iterator[list[int]]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-@contextmanager
-def _stacked_layers(model: nn.Module) -> Iterator[None]:
-    """One transformation for equal layers, with the sizes of their last pass; a layer left out is not tried again."""
-    layers = [layer for layer in _layers_of(model) if layer.training and layer.last_core_size is not None]
-    with stacked_by_core_size([(layer, layer.last_core_size[0]) for layer in layers if layer.last_core_size]):
-        yield
-        for layer in layers:
-            if layer.has_unused_transformation:
-                layer.last_core_size = None
 
 
 def _layers_of(module: nn.Module) -> Iterator[LipschitzLayer]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from onelip.errors import InvalidInputError
 from onelip.layers import get_method
+from onelip.layers.registry import PublishedSetting, published_settings
 from onelip.protocol import WIDTHS
 
 ACTIVATIONS = {"maxmin": 2, "groupsort4": 4, "householder": 2, "abs": 1}
@@ -55,24 +56,23 @@ class ConvNetConfig:
             )
 
     def _choose_setting(self) -> None:
-        published = get_method(self.method).setting
         if self.setting not in ("own", "published"):
             raise InvalidInputError(f"setting={self.setting!r} is not known, use one of own, published")
-        if self.setting == "published" and published is None:
+        if self.setting == "published" and self.published is None:
             raise InvalidInputError(f"{self.method} has no published setting, use setting='own'")
         if self.padding_mode == "auto":
-            is_zeros = self.setting == "published" and published is not None and published.padding_mode == "zeros"
+            is_zeros = self.published is not None and self.published.padding_mode == "zeros"
             object.__setattr__(self, "padding_mode", "zeros" if is_zeros else "circular")
         if self.init == "auto" and self.setting == "published":
             object.__setattr__(self, "init", "published")
 
     def _check_names(self) -> None:
         method = get_method(self.method)
-        variant = method.setting.conv if self.setting == "published" and method.setting else None
+        variant = None if self.published is None else self.published.conv
         known = {
             "activation": tuple(ACTIVATIONS),
             "padding_mode": ("auto", "circular", "zeros"),
-            "init": (variant or method.conv).initialisations,
+            "init": (variant or method.conv).traits.initialisations,
         }
         for name, allowed in known.items():
             if getattr(self, name) not in allowed:
@@ -96,9 +96,14 @@ class ConvNetConfig:
         if (self.size is None) == (self.width is None):
             raise InvalidInputError("pass either a size or a width: size=None with width=..., or a size alone")
         if self.size is not None:
-            object.__setattr__(self, "size", self.size.upper())
-            if self.size not in WIDTHS:
+            if str(self.size).upper() not in WIDTHS:
                 raise InvalidInputError(f"size={self.size!r} is not known, use one of {', '.join(WIDTHS)}")
+            object.__setattr__(self, "size", self.size.upper())
+
+    @property
+    def published(self) -> PublishedSetting | None:
+        """What the comparison paper's code does with the method, in its setting."""
+        return published_settings().get(self.method) if self.setting == "published" else None
 
     @property
     def input_shape(self) -> tuple[int, int, int]:

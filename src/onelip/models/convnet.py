@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,11 +28,12 @@ from onelip.layers import (
     Variant,
     create_conv,
     create_linear,
-    get_method,
     list_methods,
 )
-from onelip.layers.grouping import GroupedChannelPad, HalveAndUnshuffle
-from onelip.models.batch_parts import apply_in_parts, may_be_split
+from onelip.layers.blocks.grouping import GroupedChannelPad, HalveAndUnshuffle
+from onelip.layers.memory_format import any_memory_format
+from onelip.layers.registry import published_settings
+from onelip.models.batch_parts import apply_in_parts, apply_modules, may_be_split
 from onelip.models.config import ConvNetConfig
 from onelip.models.named_network import NamedNetwork, check_images
 from onelip.protocol import DATA_SETS, WIDTHS
@@ -54,17 +56,16 @@ class ConvNet(NamedNetwork):
         flatten, linear, first `num_classes` outputs.
 
     MaxMin sorts pairs of channels, and a block keeps maxima and minima of the first half of them;
-    `onelip.layers.grouping` says how the channels are ordered. All convolutions are square, t -> t channels, and each
-    block doubles t. The last block, on 2 x 2 images, has kernels of 1 x 1. All layers have biases: that is what makes
-    the parameter counts those of the paper.
+    `onelip.layers.blocks.grouping` says how the channels are ordered. All convolutions are square, t -> t channels, and
+    each block doubles t. The last block, on 2 x 2 images, has kernels of 1 x 1. All layers have biases: that is what
+    makes the parameter counts those of the paper.
 
     Args:
         method: key of a method, see `onelip.layers.list_methods`.
         size: XS, S, M or L (w = 16, 32, 64, 128, halved for each doubling of the image beyond 32), or None.
         num_classes: number of scores.
         input_size: height of the images, and their width unless `input_width` is given. Images that are not squares of
-            a power of two (at least 8) are extended by zeros to the next one: an isometry, so radii are those of the
-            images as they are.
+            a power of two (at least 8) are extended by zeros to the next one. That changes no distance and no radius.
         kernel_size: side of the kernels.
         in_channels: channels of the images.
         width: w itself, with size=None.
@@ -75,6 +76,12 @@ class ConvNet(NamedNetwork):
         input_width: width of the images where it is not their height.
         device: where to create the parameters.
         dtype: type of the parameters.
+
+    Examples:
+        >>> import torch, onelip
+        >>> model = onelip.ConvNet("aol", None, num_classes=10, input_size=8, width=4)
+        >>> model(torch.rand(2, 3, 8, 8)).shape
+        torch.Size([2, 10])
     """
 
     is_accelerated = True
@@ -138,13 +145,14 @@ class ConvNet(NamedNetwork):
         if not may_be_split(self, input, bytes_of_image):
             return super().forward(input)
         x, stage = input, list[nn.Module]()
-        for name, module in self.named_children():
-            stage.append(module)
-            if name.startswith("block"):  # which halves the bytes of an image
-                x = apply_in_parts(nn.Sequential(*stage), x, bytes_of_image)
-                bytes_of_image //= 2
-                stage = []
-        return nn.Sequential(*stage)(x)
+        with any_memory_format():
+            for name, module in self.named_children():
+                stage.append(module)
+                if name.startswith("block"):  # which halves the bytes of an image
+                    x = apply_in_parts(partial(apply_modules, stage), x, bytes_of_image)
+                    bytes_of_image //= 2
+                    stage = []
+            return apply_modules(stage, x)
 
 
 def _modules_of(config: ConvNetConfig, factory: dict[str, Any]) -> OrderedDict[str, nn.Module]:
@@ -155,7 +163,7 @@ def _modules_of(config: ConvNetConfig, factory: dict[str, Any]) -> OrderedDict[s
         modules["image_pad"] = nn.ZeroPad2d(config.image_padding)
     modules["pad"] = GroupedChannelPad(channels, group_size)
     ends = {"init": config.init}
-    published = get_method(config.method).setting
+    published = published_settings().get(config.method)
     if config.init == "published" and published is not None and published.ends_init is not None:
         ends = {"init": published.ends_init}
     modules["stem"] = _conv(config, channels, 1, factory | ends)
@@ -176,17 +184,14 @@ def _modules_of(config: ConvNetConfig, factory: dict[str, Any]) -> OrderedDict[s
 
 
 def _conv(config: ConvNetConfig, channels: int, kernel_size: int, factory: dict[str, Any]) -> nn.Module:
-    published = get_method(config.method).setting
     options: dict[str, Any] = {"padding_mode": config.padding_mode, "init": config.init, **factory}
-    if config.setting == "published" and published is not None and kernel_size > 1:
-        options |= published.options
+    if config.published is not None and kernel_size > 1:
+        options |= config.published.options
     return create_conv(config.method, channels, channels, kernel_size, variant=_variant(config), **options)
 
 
 def _variant(config: ConvNetConfig) -> Variant:
-    published = get_method(config.method).setting
-    has_own_layers = published is not None and published.conv is not None
-    return "published" if config.setting == "published" and has_own_layers else "own"
+    return "own" if config.published is None or config.published.conv is None else "published"
 
 
 def _activation(config: ConvNetConfig, channels: int, factory: dict[str, Any]) -> nn.Module:
@@ -198,6 +203,13 @@ def create(name: str) -> ConvNet:
     """The network of the paper with this name: `<data set>-<size>-<method>`, `-1x1` appended for that kernel.
 
     create("cifar10-xs-aol"), create("cifar100-s-soc"), create("tiny-imagenet-m-lot-1x1")
+
+    Examples:
+        >>> import torch, onelip
+        >>> with torch.device("meta"):  # no memory is used
+        ...     model = onelip.create("cifar10-xs-aol")
+        >>> model.input_shape
+        (3, 32, 32)
     """
     rest = name.lower()
     kernel_size = 1 if rest.endswith("-1x1") else 3

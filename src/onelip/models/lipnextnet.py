@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -11,10 +11,11 @@ from torch import nn
 
 from onelip.errors import InvalidInputError
 from onelip.layers import L2NormPool2d, StiefelConv2d
-from onelip.layers.combine import UnitRowsLinear
-from onelip.layers.lipnext import LipNeXtBlock
+from onelip.layers.blocks.combine import UnitRowsLinear
+from onelip.layers.blocks.lipnext import LipNeXtBlock
 from onelip.linalg.fourier import Size
 from onelip.models.named_network import NamedNetwork, check_counts, checked_image_shape
+from onelip.protocol import NETWORK_FACTS, NetworkInfo
 
 
 class LipNeXt(NamedNetwork):
@@ -31,14 +32,19 @@ class LipNeXt(NamedNetwork):
         fold: share of the channels that the activation takes the modulus of.
         device: where to create the parameters.
         dtype: type of the parameters.
+
+    Examples:
+        >>> import torch
+        >>> from onelip.models import LipNeXt
+        >>> LipNeXt(width=48, depth=1)(torch.rand(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
     """
 
-    widths: ClassVar[Mapping[str, int]] = {"XS": 64, "S": 128, "M": 256, "L": 512}
-    method: ClassVar[str] = "stiefel"
+    info: ClassVar[NetworkInfo] = NETWORK_FACTS["lipnext"]
 
     def __init__(
         self,
-        method: str = method,
+        method: str = info.method,
         width: int = 128,
         num_classes: int = 10,
         input_shape: Sequence[int] = (3, 32, 32),

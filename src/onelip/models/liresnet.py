@@ -9,7 +9,7 @@ norms (`spectral`), in training as in evaluation. BRONet's are block reflectors 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -17,11 +17,12 @@ from torch import nn
 
 from onelip.errors import InvalidInputError
 from onelip.layers import MaxMin, create_conv, create_linear, get_method
-from onelip.layers.centering import BatchCentering
-from onelip.layers.combine import UnitRowsLinear
+from onelip.layers.blocks.centering import BatchCentering
+from onelip.layers.blocks.combine import UnitRowsLinear
 from onelip.linalg.fourier import Size
 from onelip.models.named_network import NamedNetwork, check_counts, checked_image_shape
 from onelip.models.residual_weights import RESIDUAL_CONVOLUTIONS, ResidualCholeskyLinear
+from onelip.protocol import NETWORK_FACTS, NetworkInfo
 
 _PATCH = 4
 
@@ -43,10 +44,15 @@ class LiResNet(NamedNetwork):
         padding_mode: zeros or circular.
         device: where to create the parameters.
         dtype: type of the parameters.
+
+    Examples:
+        >>> import torch
+        >>> from onelip.models import LiResNet
+        >>> LiResNet("spectral", width=16, depth=1, dense=1, dense_width=16)(torch.rand(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
     """
 
-    widths: ClassVar[Mapping[str, int]] = {"XS": 64, "S": 128, "M": 256, "L": 512}
-    method: ClassVar[str] = "spectral"
+    info: ClassVar[NetworkInfo] = NETWORK_FACTS["liresnet"]
 
     def __init__(
         self,
@@ -70,7 +76,7 @@ class LiResNet(NamedNetwork):
             raise InvalidInputError(
                 f"{name}: width={width} and dense_width={features} must be even, MaxMin sorts pairs"
             )
-        key = get_method(method or self.method).key
+        key = get_method(method or self.info.method).key
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         modules: OrderedDict[str, nn.Module] = OrderedDict()
         # The stem is a free convolution in both published networks.
@@ -121,6 +127,13 @@ class LiResNet(NamedNetwork):
 
 
 class BRONet(LiResNet):
-    """LiResNet with block reflectors of rank width / 2: 68,788,234 parameters at a width of 512 for CIFAR-10."""
+    """LiResNet with block reflectors of rank width / 2: 68,788,234 parameters at a width of 512 for CIFAR-10.
 
-    method: ClassVar[str] = "bro"
+    Examples:
+        >>> import torch
+        >>> from onelip.models import BRONet
+        >>> BRONet(width=16, depth=1, dense=1, dense_width=16)(torch.rand(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+    """
+
+    info: ClassVar[NetworkInfo] = NETWORK_FACTS["bronet"]

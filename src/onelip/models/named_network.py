@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
-from onelip.layers.base import LipschitzLayer
-from onelip.layers.combine import UnitRowsLinear
-from onelip.layers.reshape import FirstChannels
-from onelip.layers.spatial import MatrixLinear
-from onelip.layers.stacking import stacked_transforms
+from onelip.layers.blocks.combine import UnitRowsLinear
+from onelip.layers.blocks.reshape import FirstChannels
+from onelip.layers.contract import Request
+from onelip.layers.kernel_layers import MatrixLinear
+from onelip.layers.layer import LipschitzLayer
+from onelip.layers.memory_format import any_memory_format
+from onelip.layers.operator_sources import HOOKS, serving
+from onelip.layers.operators import Operator
 from onelip.linalg.fourier import Size
-from onelip.models.batch_parts import has_hooks
+from onelip.models.batch_parts import apply_modules, has_hooks, pays_to_look_inside
+from onelip.protocol import NetworkInfo
 
 
 class NamedNetwork(nn.Sequential):
@@ -29,14 +33,11 @@ class NamedNetwork(nn.Sequential):
     network of the same kind: that is how networks are saved and loaded.
     """
 
-    widths: ClassVar[Mapping[str, int]]
-    """Width by size, XS to L."""
+    info: ClassVar[NetworkInfo]
+    """Its sizes and the method that it is made for."""
 
-    usual_size: ClassVar[str] = "XS"
-    """The size that is trained where none is given."""
-
-    method: ClassVar[str]
-    """The method it is made for."""
+    absent_arguments: ClassVar[Mapping[str, Any]] = {}
+    """What arguments are in files that do not have them, because they are older than the argument."""
 
     def __init__(
         self,
@@ -51,11 +52,20 @@ class NamedNetwork(nn.Sequential):
     def forward(self, input: Tensor) -> Tensor:
         """Scores of images (batch, *input_shape)."""
         check_images(self, self.input_shape, input)
-        if not self.training or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
             return super().forward(input)
+        with any_memory_format():
+            if self.training:
+                return self._stacked(input)
+            if pays_to_look_inside(self, input):
+                return apply_modules(self, input)
+            return super().forward(input)
+
+    def _stacked(self, input: Tensor) -> Tensor:
         layers = [(self.get_submodule(name), size) for name, size in self.sizes.items()]
-        stacked = stacked_transforms((layer, size) for layer, size in layers if isinstance(layer, LipschitzLayer))
-        with stacked, self._used_scores_alone():
+        training = [(layer, size) for layer, size in layers if isinstance(layer, LipschitzLayer) and layer.training]
+        together = HOOKS.together([(layer, layer.core_size(size)) for layer, size in training])
+        with together, self._used_scores_alone():
             return super().forward(input)
 
     @contextmanager
@@ -65,11 +75,12 @@ class NamedNetwork(nn.Sequential):
         if not (isinstance(head, MatrixLinear) and isinstance(scores, FirstChannels)) or has_hooks(head, scores):
             yield
             return
-        head.hand_over(None, partial(head.first_outputs, scores.channels), scores.channels)
-        try:
+
+        def first_rows(layer: LipschitzLayer, request: Request, make: Callable[[Request], Operator]) -> Operator:
+            return make(replace(request, rows=scores.channels))
+
+        with serving([head], first_rows, outermost=True):
             yield
-        finally:
-            head.take_back()
 
     def pair_constants(self) -> Tensor | None:
         """Constants of the differences of two scores (classes, classes), in training: not proven. None means 2^(1/2).

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onelip.layers.bro import BROConv2d
-from onelip.layers.cholesky import CholeskyConv2d, CholeskyLinear
-from onelip.layers.shapes import ParametrisedLayer
-from onelip.layers.spectral import SpectralConv2d
-from onelip.linalg.fourier import Size
+from onelip.layers.contract import Request
+from onelip.layers.methods.bro import BROConv2d
+from onelip.layers.methods.cholesky import CholeskyConv2d, CholeskyLinear
+from onelip.layers.methods.spectral import SpectralConv2d
+from onelip.layers.parametrised import ParametrisedLayer
 
 
 class _ResidualWeight(ParametrisedLayer):
@@ -26,29 +26,29 @@ class _ResidualWeight(ParametrisedLayer):
     gamma: nn.Parameter
     scale: float = 1.0
 
-    def create_parameters(self, bias: bool, factory: dict[str, Any]) -> None:
-        """P, gamma and the bias."""
-        super().create_parameters(bias, factory)
-        self.gamma = nn.Parameter(torch.empty(self.weight_shape[0], **factory))
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Gamma too."""
+        shapes = super().tensor_shapes()
+        return {**shapes, "gamma": shapes["weight"][:1]}
 
-    def start(self) -> None:
+    def initialise(self, tensors: dict[str, Tensor]) -> None:
         """P of small normal numbers, gamma = 1."""
-        nn.init.normal_(self.weight, std=1 / (self.core_out * math.prod(self.weight_shape[2:])))
-        nn.init.ones_(self.gamma)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        nn.init.normal_(tensors["weight"], std=1 / (self.core_out * math.prod(tensors["weight"].shape[2:])))
+        nn.init.ones_(tensors["gamma"])
+        if "bias" in tensors:
+            nn.init.zeros_(tensors["bias"])
 
-    def transform_tensors(self, tensors: Mapping[str, Tensor], size: Size | None) -> Any:
+    def transform_tensors(self, tensors: Mapping[str, Tensor], request: Request) -> Any:
         """The method's, of I + gamma P scale."""
         part = tensors["weight"]
-        rows, columns, *taps = self.weight_shape
+        rows, columns, *taps = self.tensor_shapes()["weight"]
         identity = torch.eye(rows, columns, dtype=part.dtype, device=part.device)
         if taps:  # at the centre tap
             identity = nn.functional.pad(
                 identity[..., None, None], [side // 2 for side in reversed(taps) for _ in "ab"]
             )
-        gamma = tensors["gamma"].reshape(*tensors["gamma"].shape, *(1 for _ in self.weight_shape[1:]))
-        return super().transform_tensors({**tensors, "weight": identity + gamma * part * self.scale}, size)
+        gamma = tensors["gamma"].reshape(*tensors["gamma"].shape, 1, *(1 for _ in taps))
+        return super().transform_tensors({**tensors, "weight": identity + gamma * part * self.scale}, request)
 
 
 class ResidualSpectralConv2d(_ResidualWeight, SpectralConv2d):

@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 import tiny_data
-import tyro
 from fake_jobs import InlineEngine
 from rich.console import Console
 
+from onelip.bench.cli import new_app
 from onelip.bench.cli import run as run_command
 from onelip.bench.cli.engine_options import EngineOptions
 from onelip.bench.study.job_base import JobState, JobStatus
-from onelip.bench.study.live_view import LiveView
+from onelip.bench.study.live_view import LiveView, TimeLeft
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
-from onelip.bench.study.time_left import TimeLeft
 
 SMALL = ("compare", "--width", "4", "--datasets", "tiny", "--epochs", "1", "--batch-size", "32", "--measure", "none")
 SMALL = (*SMALL, "--device", "cpu")
@@ -83,7 +82,11 @@ def test_the_plan_shows_time_and_memory(capsys: pytest.CaptureFixture[str]) -> N
         ("--seeds 0", "1 or more"),
         ("--engine ray --checkpoint-every soon", "is not a duration"),
         ("--engine mpi", "mpi"),
-        ("--engine simulate --nodes 0", "1 node"),
+        ("--engine ray --no-shared-fs", "--no-shared-fs is gone: Ray needs a folder --out that all nodes see"),
+        ("--engine ray --worker-dir here", "--worker-dir is gone: Ray needs a folder --out that all nodes see"),
+        ("--nodes 8", "--nodes is gone with --engine simulate: use benchmarks/simulated_cluster.py"),
+        ("--failures=0.1", "--failures is gone with --engine simulate: use benchmarks/simulated_cluster.py"),
+        ("--engine simulate --nodes 2", "--engine simulate is gone: use --dry-run"),
         ("--device cuda", "no GPU here"),
         ("--workers 0", "workers must be 1 or more"),
         ("--device tpu", "tpu"),
@@ -105,7 +108,7 @@ def test_bad_input_writes_nothing(
 def test_folders_that_are_no_studies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert run_command(["compare", "--out", "file"]) == 2
-    assert "--out needs a folder" in capsys.readouterr().err
+    assert "--out file: is a file: give a folder" in capsys.readouterr().err
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "study.json").write_text("{}")
     assert run_command(["compare"]) == 2
@@ -161,7 +164,7 @@ def test_interrupted_and_failed_studies_say_how_to_go_on(
             raise error
 
         monkeypatch.setattr("onelip.bench.training.trainer.Trainer.step", fail)
-        engine = "--engine ray --address auto --no-shared-fs"
+        engine = "--engine ray --address auto"
         assert run_command([*SMALL, "--methods", "aol", "--no-report", *engine.split()]) == code
         printed = capsys.readouterr()
         assert f"`onelip compare --out study {engine}`" in getattr(printed, channel)
@@ -172,33 +175,34 @@ def test_interrupted_and_failed_studies_say_how_to_go_on(
     "options",
     [
         EngineOptions(),
-        EngineOptions(engine="ray", address="head:6379", no_shared_fs=True, worker_dir=Path("a b"), gpu_memory=24),
+        EngineOptions(engine="ray", address="head:6379", constraint="a b", gpu_memory=24),
         EngineOptions(engine="slurm", partition="gpu", time="4h", slurm_local=True, cpus_per_job=8),
     ],
 )
 def test_the_options_of_an_engine_can_be_given_again(options: EngineOptions) -> None:
-    assert tyro.cli(EngineOptions, args=options.arguments(), config=(tyro.conf.FlagCreatePairsOff,)) == options
+    assert new_app()(["compare", *options.arguments()]).engine_options == options
 
 
-def test_a_simulated_study_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["compare", "--device", "cuda", "--engine", "simulate", "--nodes", "2"]) == 0
-    assert "16 simulated GPUs" in capsys.readouterr().out
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_study_costs(
+def test_the_plan_has_the_hours_of_each_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("onelip.bench.study.job_memory._training_bytes", lambda network, batch_size, place: 24 * 2**30)
-    assert run_command(["plan", "--preset", "cpu", "--gpus", "4", "--gpu", "rtx4090-24gb"]) == 0
+    monkeypatch.setattr("onelip.bench.study.estimates._training_bytes", lambda network, batch_size, place: 24 * 2**30)
+    arguments = ["compare", "--preset", "cpu", "--device", "cuda", "--methods", "aol", "soc", "standard", "--dry-run"]
+    assert run_command(arguments) == 0
     printed = capsys.readouterr().out
-    hours = {line.split("  ")[0].strip(): line.split()[-2] for line in printed.splitlines() if "train" in line[:7]}
-    assert hours["train 30m"] == "4", "eight trainings of half an hour"
-    assert "4 x rtx4090-24gb" in printed
-    assert "8 of 8 networks do not fit" in " ".join(printed.split()), "24 GiB, and the context of a process"
+    stages = {line.rsplit(maxsplit=2)[0].strip(): line.split()[-2:] for line in printed.splitlines() if line.strip()}
+    assert stages["trial 5m"] == ["8", "0.7"], "two searches of four times five minutes"
+    assert [float(word) for word in stages["train 30m"]] == [3, pytest.approx(1.5, abs=0.2)]
+    assert "the largest is 24.00 GiB" in printed
     assert list(tmp_path.iterdir()) == []
-    for bad in (["--gpu", "a100"], ["--gpus", "0"]):
-        assert run_command(["plan", *bad]) == 2
+
+
+def test_what_is_gone_says_what_to_use(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["plan"], ["plan", "--gpus", "8"], ["compare", "--engine=simulate"]):
+        assert run_command(arguments) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "is gone: use" in line
+        assert "--dry-run" in line
 
 
 def _view(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> tuple[LiveView, io.StringIO, list[float]]:
@@ -248,3 +252,25 @@ def test_plain_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     title, line = written.getvalue().splitlines()
     assert title == "comparing"
     assert all(part in line for part in ("[1/3]", view.progress.jobs[0].label, "accuracy 30.0 %", "3 s"))
+
+
+def test_a_busy_machine_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_data.install(monkeypatch.setattr)
+    monkeypatch.setattr(EngineOptions, "make_engine", lambda self, study, device: InlineEngine(study))
+    for free, is_told in ((0.6, True), (1.9, False), (None, False)):
+        monkeypatch.setattr("onelip.bench.cli.compare.free_cores", lambda free=free: free)
+        monkeypatch.setattr("onelip.bench.cli.compare.usable_cores", lambda: 2)
+        assert run_command([*SMALL, "--methods", "aol", "--no-report", "--out", f"s{free}"]) == 0
+        assert ("0.6 of 2 cores are free" in capsys.readouterr().err) is is_told
+
+
+def test_quick_has_a_second_seed_where_there_are_cores_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for cores, extra, trainings in ((2, [], 9), (4, [], 18), (4, ["--seeds", "1"], 9)):
+        monkeypatch.setattr("onelip.bench.cli.compare.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("onelip.bench.study.live_view.predicted_bytes", lambda job: None)
+        monkeypatch.setattr("onelip.bench.cli.compare.predicted_bytes", lambda job: None)
+        assert run_command(["compare", "--device", "cpu", "--dry-run", *extra]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert sum(line.split()[:1] == ["train"] and "cifar10-mini" in line for line in lines) == trainings

@@ -131,7 +131,7 @@ def test_every_action_has_json(small_zip, tmp_path, capsys, data_folder):
 
 def test_a_pipe_gets_lines_of_progress_and_quiet_none(small_zip, capsys, monkeypatch):
     fetch = ["data", "fetch", "tiny-imagenet", "--from", str(small_zip)]
-    monkeypatch.setattr("onelip.bench.cli.stages.BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("onelip.bench.terminal.BETWEEN_LINES", 0.0)
     assert run(fetch) == 0
     assert ": " in capsys.readouterr().err
     assert run([*fetch, "--quiet"]) == 0

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from onelip.bench import cli
 from onelip.bench.cli import doctor
+from onelip.bench.measurement import second_device
+from onelip.bench.measurement.throughput import Rounds
 
 
 def test_a_healthy_machine_has_no_failure(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +63,47 @@ def test_attacks_without_strength_are_told(monkeypatch: pytest.MonkeyPatch) -> N
     finding = doctor.certificate_finding("bcop")
     assert finding.state == "FAILED"
     assert "0 within 1 times" in finding.text
+
+
+def test_a_report_has_layers_networks_and_failed_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_METHODS", ())
+    monkeypatch.setattr(doctor, "_REPORTED", ("aol",))
+    monkeypatch.setattr(doctor, "_SMALL_BATCH", 2)
+    monkeypatch.setattr(second_device, "ROUNDS", Rounds(warm_up=0, least=1, most=1))
+    results = tmp_path / "results.xml"
+    broken = '<testcase name="a"><failure message="b is not c"/></testcase>'
+    results.write_text(f'<testsuites><testsuite>{broken}<testcase name="d"/></testsuite></testsuites>')
+    path = tmp_path / "here.json"
+    assert cli.run(["doctor", "--quiet", "--report", str(path), "--device", "cpu", "--tests", str(results)]) == 0
+    report = json.loads(path.read_text())
+    assert report["tests"] == {"run": 2, "skipped": 0, "failures": [{"test": "a", "message": "b is not c"}]}
+    assert [row["kind"] for row in report["layers"]] == ["convolution", "linear"]
+    assert [row["method"] for row in report["networks"]] == ["aol"]
+    text = path.with_suffix(".md").read_text()
+    assert "| aol | linear | 0e+00 |" in text
+    assert "* a: b is not c" in text
+    assert "| method | training step |" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--device", "cpu"], "options of --report"),
+        (["--report", "gpu.txt"], "must end in .json"),
+        (["--report", "gpu.json", "--device", "nonsense"], "no device 'nonsense' here"),
+        (["--report", "gpu.json", "--device", "cpu", "--tests", "missing.xml"], "no result of pytest --junitxml"),
+    ],
+)
+def test_bad_reports_are_refused(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor, "_METHODS", ())
+    monkeypatch.setattr(doctor, "_REPORTED", ())
+    assert cli.run(["doctor", "--quiet", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -12,9 +12,8 @@ from onelip.bench.cli import run
 from onelip.bench.cli.outcome_tables import print_outcomes
 from onelip.bench.measurement import measurements
 from onelip.bench.measurement.measurements import Measurement, Outcome, Quantity
-from onelip.bench.measurement.memory import MemoryUse
-from onelip.bench.measurement.memory_limits import GIB
-from onelip.bench.runs import NetworkSpec
+from onelip.bench.measurement.memory import GIB, MemoryUse
+from onelip.bench.records import NetworkSpec
 
 USE = MemoryUse(1, 3, 2)
 SMALL = ["--width", "4", "--batch-size", "2"]

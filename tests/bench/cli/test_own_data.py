@@ -11,7 +11,7 @@ from PIL import Image
 
 from onelip.bench.cli import run as run_command
 from onelip.bench.data import load, normalise
-from onelip.bench.runs import load_records
+from onelip.bench.records import load_records
 from onelip.certification import certify
 from onelip.checkpoints import load_model
 

@@ -11,7 +11,7 @@ import torch
 
 from onelip.bench.cli import run as run_command
 from onelip.bench.data import normalise
-from onelip.bench.runs import NetworkSpec, load_records
+from onelip.bench.records import NetworkSpec, load_records
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
 from onelip.bench.study.study_file import add_to_study

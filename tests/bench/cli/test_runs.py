@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onelip.bench.cli import run
-from onelip.bench.runs import NetworkSpec, RunStatus, start_run
+from onelip.bench.records import NetworkSpec, RunStatus, start_run
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_filters(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert _listed(capsys, "--status", "interrupted") == [runs[2]]
     assert _listed(capsys, "--status", "running") == []
     assert run(["runs", "list", "--status", "done"]) == 2
-    assert "unknown status done; known: running" in capsys.readouterr().err
+    assert "--status: 'done' is none of running, finished" in capsys.readouterr().err
 
 
 def test_a_damaged_record_is_reported_beside_the_others(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,20 +9,29 @@ import pytest
 from synthetic_study import add_training
 
 from onelip.bench.cli import run
-from onelip.bench.cli.stages import stages
+from onelip.bench.terminal import stages
 
 
 def test_the_first_stage_is_told_at_once_and_those_that_follow_quickly_are_not(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter((100.0, 100.0, 101.0, 106.0, 106.0))
-    monkeypatch.setattr("onelip.bench.cli.stages.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("onelip.bench.terminal.time.monotonic", lambda: next(clock))
     with stages(quiet=False) as tell:
         for words in ("first", "a second later", "six seconds later"):
             tell(words)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == ["first", "six seconds later"]
+
+
+def test_names_of_files_are_no_markup_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with stages(quiet=False) as tell:
+        tell("writing [/tmp]/[bold]x\x1b[31m.onnx")
+    assert "writing [/tmp]/[bold]x\\x1b[31m.onnx" in capsys.readouterr().err
 
 
 def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import tiny_data
 
 from onelip.bench.cli import run as run_command
 from onelip.bench.data import normalise
-from onelip.bench.runs import NetworkSpec, load_records, start_run
+from onelip.bench.records import NetworkSpec, load_records, start_run
 from onelip.bench.training.evaluation import evaluate_run
 from onelip.certification import certify
 from onelip.checkpoints import load_model

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from PIL import Image, ImageEnhance, ImageOps
 
 from onelip.bench.data import CropFlip, load, make_augmentation
-from onelip.bench.data.rand_augment import OPERATIONS, RandAugment
+from onelip.bench.data.augmentation import OPERATIONS, RandAugment
 from onelip.errors import InvalidInputError
 
 

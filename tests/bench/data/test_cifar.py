@@ -14,8 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from onelip.bench.data.cifar import CifarLayout, Part, read_cifar
-from onelip.bench.data.cifar_layouts import CIFAR10, CIFAR100
+from onelip.bench.data.cifar import CIFAR10, CIFAR100, CifarLayout, Part, read_cifar
 from onelip.bench.data.safe_pickle import load_cifar_pickle
 from onelip.errors import InvalidInputError
 

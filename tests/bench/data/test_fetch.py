@@ -2,11 +2,11 @@
 
 import errno
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,13 +14,12 @@ import torch
 from onelip.atomic_files import WriteError
 from onelip.bench.data import DataError, Dataset, DatasetInfo
 from onelip.bench.data import cache as cache_module
+from onelip.bench.data import catalogue as catalogue_module
 from onelip.bench.data import fetch as fetch_module
 from onelip.bench.data.cache import cache_file, load_cached, read_note, save
 from onelip.bench.data.catalogue import CatalogueEntry, get_entry, load
 from onelip.bench.data.download import RemoteFile, SourceError
 from onelip.bench.data.fetch import fetch
-from onelip.bench.data.npm import NpmPackage
-from onelip.bench.data.npm import download_package as npm_pack
 from onelip.errors import InvalidInputError
 from onelip.local_machine import cache_folder
 
@@ -40,7 +39,8 @@ def read_toy(path: Path, progress: object) -> Dataset:
     return make_dataset()
 
 
-ENTRY = CatalogueEntry(INFO, (RemoteFile("http://127.0.0.1:9/toy.tar", "", 4), NpmPackage("toy", 4)), read_toy)
+MIRROR = RemoteFile("http://127.0.0.1:9/mirror.tar", "", 4)
+ENTRY = CatalogueEntry(INFO, (RemoteFile("http://127.0.0.1:9/toy.tar", "", 4), MIRROR), read_toy)
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +65,16 @@ def give(content: bytes):
 
 def refuse(source: object, folder: Path, progress: object) -> Path:
     raise SourceError("nobody there")
+
+
+def in_turns(*deliveries: Any) -> Any:
+    """One for each source; the last one stays."""
+    left = list(deliveries)
+
+    def deliver(*arguments: Any) -> Path:
+        return (left.pop(0) if len(left) > 1 else left[0])(*arguments)
+
+    return deliver
 
 
 def test_folder_from_the_environment_or_the_home_folder(data_folder, monkeypatch):
@@ -143,9 +153,17 @@ def test_missing_data_set_says_how_to_get_it():
         load("mnist")
 
 
+def test_what_was_not_in_the_cache_is_not_remembered(monkeypatch):
+    """Not even where something else has stood in for it, as the small data set of other tests does."""
+    with monkeypatch.context() as patch:
+        patch.setattr(catalogue_module, "load_cached", lambda info: make_dataset())
+        assert load("cifar10").note == "made"
+    with pytest.raises(DataError, match="cifar10 is not in"):
+        load("cifar10")
+
+
 def test_first_source_that_answers_wins(data_folder, monkeypatch):
-    monkeypatch.setattr(fetch_module, "download", refuse)
-    monkeypatch.setattr(fetch_module, "download_package", give(b"good"))
+    monkeypatch.setattr(fetch_module, "download", in_turns(refuse, give(b"good")))
     said: list[str] = []
     fetch(ENTRY, None, lambda stage, done, total: said.append(stage))
     assert said == ["source failed: nobody there"]
@@ -154,8 +172,7 @@ def test_first_source_that_answers_wins(data_folder, monkeypatch):
 
 
 def test_leftovers_of_killed_processes_are_removed(data_folder, monkeypatch):
-    (data_folder / "downloads" / "npm-killed").mkdir(parents=True)
-    (data_folder / "downloads" / "npm-killed" / "toy.tgz").touch()
+    data_folder.mkdir()
     (data_folder / ".toy.safetensors.123.onelip-tmp").touch()
     monkeypatch.setattr(fetch_module, "download", give(b"good"))
     fetch(ENTRY)
@@ -164,18 +181,16 @@ def test_leftovers_of_killed_processes_are_removed(data_folder, monkeypatch):
 
 def test_no_source_answers(data_folder, monkeypatch):
     monkeypatch.setattr(fetch_module, "download", refuse)
-    monkeypatch.setattr(fetch_module, "download_package", refuse)
     with pytest.raises(DataError, match="cannot fetch toy: nobody there; nobody there; if you have the files"):
         fetch(ENTRY)
     assert files_below(data_folder) == []
 
 
-@pytest.mark.parametrize("first", [give(b"bad"), refuse], ids=["bad download", "bad npm package"])
+@pytest.mark.parametrize("first", [give(b"bad"), refuse], ids=["bad download", "bad mirror"])
 def test_foreign_content_leaves_nothing_and_keeps_the_old(data_folder, monkeypatch, first):
     data_folder.mkdir()
     save(make_dataset("old"))
-    monkeypatch.setattr(fetch_module, "download", first)
-    monkeypatch.setattr(fetch_module, "download_package", give(b"bad"))
+    monkeypatch.setattr(fetch_module, "download", in_turns(first, give(b"bad")))
     with pytest.raises(InvalidInputError, match="not a toy"):
         fetch(ENTRY)
     assert files_below(data_folder) == ["toy.safetensors"]
@@ -254,25 +269,3 @@ def test_two_fetches_at_a_time_are_refused(data_folder):
 
     fetch(replace(ENTRY, read=read_while_another_starts), data_folder)
     assert load_cached(INFO).note == "made"
-
-
-def fake_npm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = folder / "npm"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-
-
-def test_npm_client_is_called_and_its_errors_are_one_line(tmp_path, monkeypatch):
-    target = tmp_path / "target"
-    target.mkdir()
-    fake_npm(tmp_path, f'echo "$@" > {tmp_path}/asked; touch {target}/toy-1.0.tgz', monkeypatch)
-    assert npm_pack(NpmPackage("toy@1.0", 1), target) == target / "toy-1.0.tgz"
-    assert (tmp_path / "asked").read_text().startswith("pack toy@1.0 --ignore-scripts")
-    (target / "toy-1.0.tgz").unlink()
-    fake_npm(tmp_path, "echo 'npm error code E404' >&2; echo 'npm error more' >&2; exit 1", monkeypatch)
-    with pytest.raises(SourceError, match=r"npm package toy@1\.0: npm error code E404$"):
-        npm_pack(NpmPackage("toy@1.0", 1), target)
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(SourceError, match="no npm client"):
-        npm_pack(NpmPackage("toy@1.0", 1), target)

@@ -1,17 +1,17 @@
 """The embedded data set: real, balanced, lossless, small, and taken from CIFAR-10 by the documented rule."""
 
+import os
+import sys
 from pathlib import Path
 
+import onelip_cifar10_mini
 import pytest
 import torch
 
-import onelip.bench.data
 from onelip.bench.data import DataError, catalogue, list_datasets, load
 from onelip.bench.data import mini as mini_module
-from onelip.bench.data.cache import read_note
-from onelip.bench.data.cifar_layouts import CIFAR10
 
-FOLDER = Path(onelip.bench.data.__file__).parent / "cifar10_mini"
+FOLDER = Path(onelip_cifar10_mini.__file__).parent
 
 
 def test_balance_in_every_prefix_and_size_on_disk():
@@ -41,15 +41,22 @@ def test_damage_is_found(monkeypatch, tmp_path):
     monkeypatch.setattr(mini_module, "IMAGES_SHA256", "0" * 64)
     with pytest.raises(DataError, match="cifar10-mini is damaged"):
         load("cifar10-mini")
-    (tmp_path / "cifar10_mini").mkdir()
-    (tmp_path / "cifar10_mini" / "airplane.webp").write_bytes(b"RIFF")
+    (tmp_path / "airplane.webp").write_bytes(b"RIFF")
     monkeypatch.setattr(mini_module.resources, "files", lambda _: tmp_path)
     with pytest.raises(DataError, match=r"cannot read the embedded airplane\.webp"):
         load("cifar10-mini")
 
 
-@pytest.mark.skipif(read_note(CIFAR10.info) is None, reason="the full CIFAR-10 is not in the cache")
-def test_rule_against_the_full_data_set():
+def test_images_that_are_not_installed_are_an_error_with_the_remedy(monkeypatch):
+    catalogue._read.cache_clear()
+    monkeypatch.setitem(sys.modules, "onelip_cifar10_mini", None)
+    with pytest.raises(DataError, match="pip install"):
+        load("cifar10-mini")
+
+
+@pytest.mark.skipif("FULL_CIFAR10" not in os.environ, reason="FULL_CIFAR10 names no folder with cifar10.safetensors")
+def test_rule_against_the_full_data_set(monkeypatch):
+    monkeypatch.setenv("ONELIP_DATA", os.environ["FULL_CIFAR10"])
     full, mini = load("cifar10"), load("cifar10-mini")
     for split, per_class in (("train", 400), ("test", 100)):
         images, labels = getattr(full, f"{split}_images"), getattr(full, f"{split}_labels")

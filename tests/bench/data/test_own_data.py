@@ -15,6 +15,7 @@ from PIL import Image
 
 from onelip.bench.data import Dataset, from_arrays, from_dataset, get_dataset, load, read_folder, read_npz
 from onelip.bench.data.cache import cache_file
+from onelip.bench.data.dataset import open_image
 from onelip.errors import InvalidInputError, OnelipError
 
 RNG = np.random.default_rng(0)
@@ -205,6 +206,19 @@ def test_npz_that_claims_more_than_it_has(tmp_path: Path, claim: int) -> None:
     path.write_bytes(b"not a zip")
     with pytest.raises(InvalidInputError, match=r"claim\.npz"):
         read_npz(path)
+
+
+def test_a_file_in_place_of_a_folder_and_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInputError, match=r"file: is a file, not a folder of images$"):
+        read_folder(tmp_path / "file")
+    with pytest.raises(InvalidInputError, match="damaged or not a NumPy archive"):
+        read_npz(tmp_path)
+
+
+def test_no_message_shows_an_object_of_python() -> None:
+    with pytest.raises(OSError, match=r"^no image of the format PNG or BMP$"):
+        open_image(b"junk", "PNG", "BMP")
 
 
 def test_tensors_and_datasets() -> None:

@@ -20,8 +20,7 @@ from fake_jobs import FakeJob
 from small_study import OPTIONS
 
 from onelip.bench.engines import ray_engine, slurm_engine
-from onelip.bench.engines.engine_base import JobCommand
-from onelip.bench.engines.process import run_process
+from onelip.bench.engines.engine_base import JobCommand, run_process
 from onelip.bench.engines.slurm_engine import SlurmEngine, SlurmRequest, SlurmTask
 from onelip.bench.study.planner import plan
 from onelip.errors import InvalidInputError, OnelipError
@@ -274,7 +273,7 @@ def test_a_cancelled_task_of_ray_lets_its_job_save(tmp_path: Path, handler: Any)
 def test_small_jobs_share_a_gpu_unless_time_matters() -> None:
     from dataclasses import replace
 
-    from onelip.bench.engines.resources import gpu_share
+    from onelip.bench.engines.engine_base import gpu_share
 
     by_epochs = {job.kind: job for job in plan(replace(OPTIONS, device="cuda"))}
     by_time = {job.kind: job for job in plan(replace(OPTIONS, device="cuda", epochs=None, budgets=("1m",)))}

@@ -178,3 +178,36 @@ def test_ctrl_c_stops_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(KeyboardInterrupt):
         _drive([FakeJob("job")], engine)
     assert engine.stopped
+
+
+class _SharingEngine(ScriptedEngine):
+    """Two processes for jobs that only count; `together` are those that shared one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.together: list[list[str]] = []
+        self.free = 2
+
+    def counting_processes(self) -> int:
+        return self.free
+
+    def start(self, job: Job, *others: Job) -> None:
+        self.together.append([one.name for one in (job, *others)])
+        self.free -= bool(others)
+        super().start(job, *others)
+
+
+def test_jobs_that_only_count_share_processes(tmp_path: Path) -> None:
+    count = [FakeJob(f"count{number}", on_device=False, kind_name="measure") for number in range(5)]
+    engine = _SharingEngine(tmp_path)
+    assert set(_statuses(_drive([FakeJob("train"), *count, FakeJob("late")], engine))) == {"done"}
+    assert engine.together == [["train"], ["count0", "count1", "count2"], ["count3", "count4"], ["late"]]
+
+
+def test_jobs_whose_process_died_share_none_again(tmp_path: Path) -> None:
+    """One of them may have been the reason; what its neighbours had not done is done."""
+    count = [FakeJob(f"count{number}", on_device=False, kind_name="measure") for number in range(4)]
+    engine = _SharingEngine(tmp_path, {"count0": [None], "count1": [None, -9, -9, -9]})
+    states = _drive(count, engine)
+    assert _statuses(states) == ["done", "failed", "done", "done"]
+    assert engine.together[2:] == [["count0"], *[["count1"]] * MOST_DEATHS]

@@ -22,7 +22,7 @@ import stalling_program
 import tiny_data
 from small_study import COMMAND, assert_same_records, attempts_of, run_inline
 
-from onelip.bench.runs import read_record
+from onelip.bench.records import read_record
 
 needs_slurm = pytest.mark.skipif(slurm_cluster.why_not() is not None, reason=str(slurm_cluster.why_not()))
 needs_submitit = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason='needs the extra "slurm"')
@@ -54,7 +54,7 @@ class Trial:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def wait_for_checkpoint(self, run: str) -> None:
-        """Without a shared file system it has to travel first."""
+        """Of a run that has begun."""
         self.wait_until((self.study / "runs" / run / "checkpoint.bin").exists)
 
     def start_driver(self) -> subprocess.Popen[bytes]:
@@ -114,16 +114,11 @@ class Trial:
     [
         pytest.param("--engine local --workers 2", id="local"),
         pytest.param("--engine ray --workers 2", id="ray", marks=pytest.mark.ray),
-        pytest.param(
-            "--engine ray --workers 2 --no-shared-fs --worker-dir WORKER",
-            id="apart",
-            marks=[pytest.mark.ray, pytest.mark.slow],
-        ),
         pytest.param("--engine slurm --slurm-local", id="slurm", marks=needs_submitit),
     ],
 )
 def test_killed_workers_and_drivers_lose_and_double_nothing(tmp_path: Path, whole: Path, options: str) -> None:
-    trial = Trial(tmp_path, options.replace("WORKER", str(tmp_path / "worker")))
+    trial = Trial(tmp_path, options)
     try:
         first = trial.start_driver()
         worker, run = trial.wait_for_stall(1)
@@ -146,12 +141,10 @@ def test_killed_workers_and_drivers_lose_and_double_nothing(tmp_path: Path, whol
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("files", ["shared", "apart"])
-def test_the_jobs_of_a_lost_node_continue_elsewhere(tmp_path: Path, whole: Path, files: str) -> None:
+def test_the_jobs_of_a_lost_node_continue_elsewhere(tmp_path: Path, whole: Path) -> None:
     """Two nodes of Ray train at once; all processes of one of them, its training included, are killed together."""
-    apart = f"--no-shared-fs --worker-dir {tmp_path / 'worker'}" if files == "apart" else ""
     with ray_cluster.ray_cluster(os.environ | stalling_environment(tmp_path / "stalls")) as cluster:
-        trial = Trial(tmp_path, f"--engine ray --address {cluster.address} {apart}", cluster.environment)
+        trial = Trial(tmp_path, f"--engine ray --address {cluster.address}", cluster.environment)
         try:
             driver = trial.start_driver()
             stalled = dict(trial.wait_for_stall(number) for number in (1, 2))

@@ -10,9 +10,11 @@ import pytest
 import tiny_data
 from fake_jobs import FakeJob
 
+from onelip.bench.cli.engine_options import EngineOptions
 from onelip.bench.engines import engine_base
 from onelip.bench.engines.local_engine import LocalEngine
 from onelip.bench.study.job_base import JOBS
+from onelip.bench.study.options import preset
 
 PYTHON = sys.executable
 
@@ -141,3 +143,41 @@ def test_jobs_have_huge_pages_unless_the_user_chose_otherwise(tmp_path: Path, mo
     assert engine.command(FakeJob("a")).environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=1")
     assert engine.command(FakeJob("a")).environment["GLIBC_TUNABLES"] == "glibc.malloc.check=1"
+
+
+def test_budgets_of_processor_time_are_trained_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its share of the cores; budgets of the wall clock one after the other, with all of them."""
+    for module in ("engines.local_engine", "cli.engine_options"):
+        monkeypatch.setattr(f"onelip.bench.{module}.usable_cores", lambda: 4)
+    for clock, workers in (("cores", 4), ("time", 1)):
+        engine = EngineOptions().make_engine(tmp_path, [preset("quick").changed(clock=clock)])
+        assert isinstance(engine, LocalEngine)
+        assert engine.workers == workers
+        engine.close()
+
+
+def test_trainings_that_do_not_fit_together_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onelip.bench.engines.local_engine.available_memory", lambda: 100)
+    monkeypatch.setattr("onelip.bench.engines.local_engine.start_process", lambda command: _Waiting())
+    for needed, together in ((50, True), (51, False)):
+        monkeypatch.setattr("onelip.bench.engines.local_engine.training_bytes", lambda *_, needed=needed: needed)
+        engine = LocalEngine(tmp_path, workers=2)
+        assert engine.has_room(FakeJob("a"))
+        engine.start(FakeJob("a"))
+        assert engine.has_room(FakeJob("b")) is together
+        engine.close()
+
+
+def test_waiting_for_another_driver_takes_no_core(tmp_path: Path) -> None:
+    """An engine without a process has nothing to wait for, and pauses all the same."""
+    engine, started, busy = LocalEngine(tmp_path), time.monotonic(), time.process_time()
+    assert engine.wait(0.5) == []
+    assert time.monotonic() - started >= 0.5
+    assert time.process_time() - busy < 0.25
+
+
+class _Waiting:
+    def poll(self) -> None:
+        return None

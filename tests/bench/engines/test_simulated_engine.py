@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from fake_jobs import FakeJob
+from simulated_cluster import Cluster, SimulatedEngine
 
 from onelip.bench.engines.driver import Driver, Silent
-from onelip.bench.engines.simulated_engine import Cluster, SimulatedEngine
-from onelip.bench.runs import RunStatus, load_records
+from onelip.bench.records import RunStatus, load_records
 from onelip.bench.study.job_base import JobStatus
 from onelip.bench.study.options import preset
 from onelip.bench.study.planner import plan
@@ -19,9 +19,7 @@ HOUR = 3600.0
 
 
 def _run(jobs: list[FakeJob], cluster: Cluster, study: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedEngine:
-    monkeypatch.setattr(
-        "onelip.bench.engines.simulated_engine.write_simulated_record", lambda job, study: job.run(study, None)
-    )
+    monkeypatch.setattr("simulated_cluster.write_simulated_record", lambda job, study: job.run(study, None))
     monkeypatch.setattr(FakeJob, "estimated_seconds", lambda self, study: HOUR)
     engine = SimulatedEngine(study, cluster)
     states = Driver(jobs, study, engine, Silent()).run()

@@ -8,16 +8,16 @@ import pytest
 
 from onelip.bench.measurement import measurements
 from onelip.bench.measurement.measurements import Measurement, run_measurement
+from onelip.bench.records import GENERATION, NetworkSpec
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.trained_models import current
-from onelip.bench.runs import GENERATION, NetworkSpec
 
 MEASUREMENT = Measurement("macs", NetworkSpec(method="aol", width=4, dataset="cifar10-mini"), 8)
 
 
 def _measure(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, year: int, macs: int, again: bool) -> object:
     monkeypatch.setattr(measurements, "fingerprint", lambda *_: code)
-    monkeypatch.setattr("onelip.bench.runs.record._now", lambda: f"{year}-01-01T00:00:00.000+00:00")
+    monkeypatch.setattr("onelip.bench.records.record._now", lambda: f"{year}-01-01T00:00:00.000+00:00")
     counts = {"fits": True, "parameters": 1, "input": 1, "training_step": 1, "inference": macs}
     monkeypatch.setattr(measurements, "measure", lambda _: dict(counts))
     return run_measurement(MEASUREMENT, folder, again=again).metrics.get(GENERATION)

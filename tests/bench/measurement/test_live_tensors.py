@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from onelip.bench.measurement.live_tensors import LiveTensors
+from onelip.bench.measurement.memory import LiveTensors
 
 
 def test_a_storage_counts_while_it_lives() -> None:

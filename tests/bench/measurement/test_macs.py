@@ -12,14 +12,13 @@ from torch import Tensor, nn
 
 from onelip.bench.measurement import Measurement, measure
 from onelip.bench.measurement.macs import MacCounter, NetworkMacs, UncountedOperatorError, count_layer, count_macs
-from onelip.bench.measurement.meta_tensors import without_memory
+from onelip.bench.measurement.memory import without_memory
 from onelip.bench.measurement.operator_macs import FLOPS_PER_MAC
-from onelip.bench.runs import NetworkSpec
+from onelip.bench.records import NetworkSpec
 from onelip.layers import create_conv
-from onelip.layers.frequency_conv import spectral_operations
+from onelip.layers.kernel_layers import FREQUENCY_SHARE, WHOLE_SHARE, spectral_operations
 from onelip.linalg.fourier import multiply_frequencies
 from onelip.linalg.polar import polar_factor
-from onelip.linalg.thresholds import DEFAULTS
 
 N, M, BATCH = 12, 5, 3
 
@@ -186,7 +185,7 @@ def test_plain_network() -> None:
     assert 2.5 < reference.training_step / reference.input <= 3
     # Where the plain network acts on frequencies, it has fewer products, and a DFT of its kernels.
     spectral = {(width, side): spectral_operations((side, side), width, width) for width, side in blocks}
-    shares = {block: DEFAULTS.whole_share if block[1] <= 8 else DEFAULTS.frequency_share for block in blocks}
+    shares = {block: WHOLE_SHARE if block[1] <= 8 else FREQUENCY_SHARE for block in blocks}
     chosen = [block for block in blocks if spectral[block] < shares[block] * spatial[block]]
     assert [block[1] for block in chosen] == [8, 4], "the small images with many channels"
     saved = sum(spatial[block] - spectral[block] for block in chosen)

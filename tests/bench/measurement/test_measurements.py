@@ -18,10 +18,9 @@ from onelip.bench.measurement import (
     measurements,
     run_measurement,
 )
-from onelip.bench.measurement.memory import MemoryUse, measure_memory
-from onelip.bench.measurement.memory_limits import GIB
+from onelip.bench.measurement.memory import GIB, MemoryUse, measure_memory
 from onelip.bench.measurement.networks import build_network, random_batch
-from onelip.bench.runs import NetworkSpec, RunStatus, read_record
+from onelip.bench.records import NetworkSpec, RunStatus, read_record
 from onelip.errors import InvalidInputError
 from onelip.linalg.device_forms import device_forms
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import product
 
-from onelip.bench.measurement.medians import interval_rank, summarise
+from onelip.bench.measurement.throughput import interval_rank, summarise
 
 
 def test_interval_covers_the_median_with_95_percent() -> None:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.bench.measurement import ReferenceConvNet, memory
-from onelip.bench.measurement.memory import measure_memory
-from onelip.bench.measurement.meta_tensors import NotPredictableError, without_memory
+from onelip.bench.measurement.memory import NotPredictableError, measure_memory, without_memory
 from onelip.layers import list_methods
 from onelip.models import ConvNet
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onelip.bench.measurement.memory_limits import CARD_OVERHEAD, GIB, available_memory, fits, smallest_card
+from onelip.bench.measurement.memory import CARD_OVERHEAD, GIB, available_memory, fits, smallest_card
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from onelip.bench.measurement import REFERENCE, ReferenceConvNet
 from onelip.bench.measurement.networks import build_network, for_inference, leave_start, random_batch, training_step
-from onelip.bench.runs import NetworkSpec
+from onelip.bench.records import NetworkSpec
 from onelip.models import ConvNet
 
 

@@ -13,7 +13,7 @@ from onelip.bench.cli import run
 from onelip.bench.measurement import PREDICTED, Measurement, Rounds, measure, peers
 from onelip.bench.measurement.networks import build_network, for_inference
 from onelip.bench.measurement.peers import PEERS, PeerLayers, installed_peers, peer_versions
-from onelip.bench.runs import NetworkSpec
+from onelip.bench.records import NetworkSpec
 from onelip.errors import InvalidInputError
 from onelip.layers import LipschitzConv2d, LipschitzLayer, LipschitzLinear, MaxMin
 

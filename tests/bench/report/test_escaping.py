@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from onelip.bench.report.escaping import csv_cell, latex, markdown, script_json
+from onelip.bench.report.table_files import csv_cell, latex, markdown, script_json
 from onelip.bench.terminal import visible
 
 

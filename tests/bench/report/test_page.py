@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from chromium import barriers, needs_chromium, started_browser
+from chromium import PATIENCE, barriers, needs_chromium, started_browser
 from playwright.sync_api import Browser, Page
 from synthetic_study import (
     finish,
@@ -26,11 +26,10 @@ from synthetic_study import (
     written_report,
 )
 
-from onelip.bench.report.advice import Limits, Verdict, rank
-from onelip.bench.report.candidates import measured_candidates, published_candidates
+from onelip.bench.records import RunStatus, start_run
+from onelip.bench.report.advice import Limits, Verdict, measured_candidates, published_candidates, rank
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.write_report import write_report
-from onelip.bench.runs import RunStatus, start_run
 
 pytestmark = needs_chromium
 
@@ -50,7 +49,7 @@ def browser() -> Iterator[Browser]:
 
 def open_page(browser: Browser, address: str, **options: Any) -> Opened:
     page = browser.new_context(**options).new_page()
-    page.set_default_timeout(0)  # a loaded machine may take as long as it likes
+    page.set_default_timeout(PATIENCE)
     opened = Opened(page, [], [])
     page.on("console", lambda message: opened.messages.append(message.text))
     page.on("pageerror", lambda error: opened.messages.append(str(error)))

@@ -20,10 +20,10 @@ from synthetic_study import (
     train_metrics,
 )
 
+from onelip.bench.records import RunStatus, run_name, start_run
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.study_rows import StudyResults
 from onelip.bench.report.write_report import write_report
-from onelip.bench.runs import RunStatus, run_name, start_run
 from onelip.errors import InvalidInputError
 
 
@@ -34,9 +34,9 @@ def test_training_records_become_rows(tmp_path: Path) -> None:
     (row,) = read_study(tmp_path).trained
     network = row.network
     assert (network.method, network.size_name, network.dataset, network.kernel_size) == ("soc", "XS", "cifar10", 1)
-    assert (row.budget.name, row.budget.hours, row.learning_rate, row.weight_decay) == ("2h", 2.0, 0.05, 7e-6)
-    assert (row.accuracy, row.train_seconds, row.test_images) == (0.7, 7190.0, 1000)
-    assert row.certified == {36: 0.5, 72: 0.375, 108: pytest.approx(0.275), 255: pytest.approx(0.1)}
+    assert (row.budget.name, row.budget.hours, row.spec.lr, row.spec.weight_decay) == ("2h", 2.0, 0.05, 7e-6)
+    assert (row.result.test_accuracy, row.result.train_seconds, row.result.test_images) == (0.7, 7190.0, 1000)
+    assert row.result.certified == {36: 0.5, 72: 0.375, 108: pytest.approx(0.275), 255: pytest.approx(0.1)}
     assert row.losses == [(1.0, 2.0)], "the line that a kill cut short is left out"
 
 
@@ -141,7 +141,7 @@ def test_one_odd_record_is_listed_and_costs_nothing_else(
     finish(tmp_path, "train", train_config("soc", "XS", "cifar10", "2h"), train_metrics(0.5, 0.7, 1.0))
     add_odd_record(tmp_path, 0, kind, config, metrics)
     study = read_study(tmp_path)
-    assert [row.network.method for row in study.trained if row.accuracy == 0.7] == ["soc"]
+    assert [row.network.method for row in study.trained if row.result.test_accuracy == 0.7] == ["soc"]
     assert [row.reason for row in study.missing_results], "the odd record is listed"
     assert all(len(row.reason) <= 300 for row in study.missing_results)
 
@@ -173,10 +173,10 @@ def test_memory_rows_have_their_source(tmp_path: Path) -> None:
 
 
 def test_the_report_reads_records_only() -> None:
-    """Of the benchmark it loads records, facts of the data and published results: nothing that trains or measures."""
+    """Of the benchmark it loads records and published results: nothing that trains or measures."""
     code = (
         "import sys; import onelip.bench.report.write_report, onelip.bench.report.advice_text; "
         "print(*sorted({m.split('.')[2] for m in sys.modules if m.startswith('onelip.bench.')}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["data", "file_lock", "published", "report", "runs", "terminal"]
+    assert done.stdout.split() == ["file_lock", "paper", "records", "report", "terminal"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from synthetic_study import add_training, finish, train_config, train_metrics
 
-from onelip.bench.published import published_results
-from onelip.bench.report.intervals import MedianTime, Share
+from onelip.bench.paper.published import published_results
+from onelip.bench.records.views import MedianTime
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.report_table import (
     METHOD,
@@ -24,6 +24,7 @@ from onelip.bench.report.report_table import (
     words,
 )
 from onelip.bench.report.result_tables import result_tables
+from onelip.bench.report.shares import Share
 from onelip.bench.report.table_files import to_csv, to_latex, to_markdown
 from onelip.bench.report.trained_models import all_settings, chosen_models
 

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from synthetic_study import add_memory, add_times, add_training, finish, train_config, train_metrics
 
-from onelip.bench.report.findings import TRAINED_ONCE, findings
-from onelip.bench.report.intervals import MedianTime, Share, differ, mean_share
-from onelip.bench.report.radar_scale import accuracy_metric, cost_metric, published_radar, study_radar
+from onelip.bench.records import load_records
+from onelip.bench.records.specs import NetworkSpec
+from onelip.bench.records.views import MedianTime
+from onelip.bench.report.figures.radar import RadarMetric, accuracy_metric, cost_metric, published_radar, study_radar
+from onelip.bench.report.findings import TRAINED_ONCE, findings, notes
 from onelip.bench.report.read_study import read_study
+from onelip.bench.report.shares import Share, differ, mean_share
 from onelip.bench.report.trained_models import (
     TrainedModel,
     all_settings,
@@ -22,8 +25,6 @@ from onelip.bench.report.trained_models import (
     main_times,
     relative_to_plain,
 )
-from onelip.bench.runs import load_records
-from onelip.bench.runs.specs import NetworkSpec
 
 
 def models_in(folder: Path) -> list[TrainedModel]:
@@ -84,7 +85,7 @@ def test_the_setting_is_chosen_on_the_validation_split(tmp_path: Path) -> None:
     settings = all_settings(read_study(tmp_path).trained)
     assert len(settings) == 3
     (model,) = chosen_models(settings)
-    assert model.runs[0].learning_rate == 0.1
+    assert model.spec.lr == 0.1
 
 
 def test_only_the_longest_budget_is_compared(tmp_path: Path) -> None:
@@ -126,20 +127,25 @@ def network(method: str, size: str = "XS") -> NetworkSpec:
     return NetworkSpec(method=method, size=size)
 
 
-def test_costs_lie_in_the_radar_as_its_scale_says() -> None:
-    """Plain is at the rim, each doubling is a ring, and only what all methods share counts."""
-    ratios = {network("a"): 1.0, network("b"): 2.0, network("c"): 4.0 * math.sqrt(2), network("d"): 1000.0}
-    metric = cost_metric("Time", ratios | {network("e"): 0.5, network("b", "S"): 64.0})
-    assert metric.positions == pytest.approx({"a": 5.0, "b": 4.0, "c": 2.5, "d": 0.0, "e": 5.0})
+def positions(metric: RadarMetric) -> dict[str, float]:
+    return {method: metric.position(method) for method in metric.values}
+
+
+def test_costs_lie_in_the_radar_by_their_ranks() -> None:
+    """The cheapest is at the rim, the dearest at ring 1, and only what all methods share counts."""
+    ratios = {network("a"): 1.0, network("b"): 2.0, network("c"): 4.0, network("d"): 16.0}
+    metric = cost_metric("Time", ratios | {network("b", "S"): 64.0})
+    assert positions(metric) == pytest.approx({"a": 5, "b": 5 - 4 / 3, "c": 5 - 8 / 3, "d": 1})
     assert metric.values["b"] == 2.0
     assert cost_metric("Time", {network("a"): 1.0, network("b", "S"): 1.0}).values == {}
 
 
-def test_accuracies_lie_in_the_radar_as_measured() -> None:
-    metric = accuracy_metric("Accuracy", {network("a"): 0.33, network("b"): 0.20, network("standard"): 0.9})
-    assert metric.values == {"a": 0.33, "b": 0.20}
-    assert metric.positions == pytest.approx({"a": 5 * 0.33 / 0.4, "b": 2.5})
-    assert "40 %" in metric.scale
+def test_accuracies_lie_in_the_radar_by_their_ranks() -> None:
+    accuracies = {network("a"): 0.33, network("b"): 0.20, network("c"): 0.21, network("standard"): 0.9}
+    metric = accuracy_metric("Accuracy", accuracies)
+    assert metric.values == {"a": 0.33, "b": 0.20, "c": 0.21}
+    assert positions(metric) == {"a": 5, "b": 1, "c": 3}
+    assert positions(accuracy_metric("Accuracy", {network("a"): 0.3, network("b"): 0.3})) == {"a": 5, "b": 5}
 
 
 def test_the_radar_has_what_was_measured_and_the_papers_its_tables(tmp_path: Path) -> None:
@@ -154,15 +160,15 @@ def test_the_radar_has_what_was_measured_and_the_papers_its_tables(tmp_path: Pat
 def test_findings_call_nothing_better_that_is_not(tmp_path: Path) -> None:
     for method, value in (("aol", 0.214), ("bcop", 0.204)):
         finish(tmp_path, "train", train_config(method, "XS", "cifar10", "2h"), train_metrics(value, 0.3, 1.0))
-    sentence, once = findings(read_study(tmp_path), models_in(tmp_path))
-    assert once == TRAINED_ONCE
+    (sentence,) = findings(read_study(tmp_path), models_in(tmp_path))
+    assert notes(read_study(tmp_path), models_in(tmp_path)) == [TRAINED_ONCE]
     assert "AOL XS and BCOP XS are not distinguishable" in sentence
     assert "21.4 ± 1.3 and 20.4 ± 1.3 %" in sentence
     finish(tmp_path, "train", train_config("soc", "XS", "cifar10", "2h"), train_metrics(0.30, 0.4, 1.0))
-    sentence, _ = findings(read_study(tmp_path), models_in(tmp_path))
+    (sentence,) = findings(read_study(tmp_path), models_in(tmp_path))
     assert "SOC XS certifies most: 30.0 ± 1.4 %" in sentence
     finish(tmp_path, "train", train_config("soc", "XS", "cifar10", "2h", seed=1), train_metrics(0.31, 0.4, 1.0))
-    assert TRAINED_ONCE not in findings(read_study(tmp_path), models_in(tmp_path))
+    assert notes(read_study(tmp_path), models_in(tmp_path)) == []
 
 
 def test_findings_name_the_best_of_other_networks_apart(tmp_path: Path) -> None:
@@ -171,6 +177,6 @@ def test_findings_name_the_best_of_other_networks_apart(tmp_path: Path) -> None:
         config = train_config(method, "S", "cifar10", "2h")
         config["network"]["model"] = "fastnet"
         finish(tmp_path, "train", config, train_metrics(value, 0.5, 1.0))
-    best, other, _ = findings(read_study(tmp_path), models_in(tmp_path))
+    best, other = findings(read_study(tmp_path), models_in(tmp_path))
     assert "AOL XS certifies 25.0" in best
     assert "fastnet S certifies 41.0" in other

@@ -16,7 +16,7 @@ from PIL import Image
 from synthetic_study import add_memory, add_times, add_training, written_report
 
 from onelip.bench.cli import run as run_cli
-from onelip.bench.report.figures.direct_labels import spread_positions
+from onelip.bench.report.figures.labels import spread_positions
 from onelip.bench.report.method_style import method_style
 from onelip.bench.report.write_report import WrittenReport, write_report
 from onelip.errors import InvalidInputError

@@ -14,7 +14,7 @@ import stalling_program
 import tiny_data
 from small_study import attempts_of, planned
 
-from onelip.bench.runs import load_records
+from onelip.bench.records import load_records
 from onelip.bench.study.attempts import ExitCode
 from onelip.bench.study.job_base import JobStatus
 

@@ -14,15 +14,15 @@ from fake_jobs import InlineEngine
 from onelip.atomic_files import WriteError
 from onelip.bench.cli import run as run_command
 from onelip.bench.engines.driver import Driver, Silent
-from onelip.bench.runs import NetworkSpec, Run, RunStatus, StoredRun, load_records, remove_run, start_run
-from onelip.bench.runs.machine import ENGINE_VARIABLE
-from onelip.bench.search.searcher import GOAL
+from onelip.bench.records import NetworkSpec, Run, RunStatus, StoredRun, load_records, remove_run, start_run
+from onelip.bench.records.machine import ENGINE_VARIABLE
 from onelip.bench.study.attempts import ExitCode, attempt
+from onelip.bench.study.estimates import seconds_per_epoch
 from onelip.bench.study.job_base import Job, JobOptions, JobState, JobStatus
 from onelip.bench.study.measure_job import MeasureJob
-from onelip.bench.study.measured import seconds_per_epoch
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
+from onelip.bench.study.search import GOAL
 from onelip.bench.study.study_file import add_to_study
 from onelip.bench.study.train_job import TrainJob
 from onelip.bench.training.trainer import DivergedError, Trainer
@@ -183,7 +183,7 @@ def test_clocks_that_differ_decide_nothing(tmp_path: Path, monkeypatch: pytest.M
     """Each record is written by a clock that is a day behind the one before."""
     hours = itertools.count()
     monkeypatch.setattr(
-        "onelip.bench.runs.record._now", lambda: f"2026-11-{28 - next(hours) % 28:02d}T00:00:00.000+00:00"
+        "onelip.bench.records.record._now", lambda: f"2026-11-{28 - next(hours) % 28:02d}T00:00:00.000+00:00"
     )
     monkeypatch.setattr("time.time", lambda: -1e6 * next(hours))
     jobs = _plan(search_runs=2, epochs=1)
@@ -197,11 +197,13 @@ def test_clocks_that_differ_decide_nothing(tmp_path: Path, monkeypatch: pytest.M
 def test_a_measurement_that_failed_on_a_node_with_a_fast_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = next(job for job in _plan(measure="short", datasets=("cifar10-mini",)) if isinstance(job, MeasureJob))
     for hardware, status, clock in (("a", RunStatus.FAILED, "2030"), ("b", RunStatus.FINISHED, "2026")):
-        monkeypatch.setattr("onelip.bench.runs.record._now", lambda year=clock: f"{year}-01-01T00:00:00.000+00:00")
+        monkeypatch.setattr("onelip.bench.records.record._now", lambda year=clock: f"{year}-01-01T00:00:00.000+00:00")
         config = {**job.measurement.config(), "hardware": hardware}
         with start_run(tmp_path / "runs", "measure", config, job=job.name) as run:
             reason = "out of memory" if status is RunStatus.FAILED else None
-            run.update(status=status, reason=reason, metrics={"fits": True, "training": 1})
+            run.update(
+                status=status, reason=reason, metrics={"fits": True, "parameters": 1, "training": 1, "inference": 1}
+            )
     assert job.recorded(tmp_path).status is JobStatus.DONE
 
 
@@ -210,7 +212,9 @@ def test_estimates_do_not_depend_on_the_times_of_records(tmp_path: Path, monkeyp
     network, found = NetworkSpec(method="aol", width=4, dataset="cifar10-mini"), []
     for folder, years in (("a", (2026, 2027, 2030)), ("b", (2030, 2027, 2026))):
         for year, seconds in zip(years, (1.0, 2.0, 9.0), strict=True):
-            monkeypatch.setattr("onelip.bench.runs.record._now", lambda year=year: f"{year}-01-01T00:00:00.000+00:00")
+            monkeypatch.setattr(
+                "onelip.bench.records.record._now", lambda year=year: f"{year}-01-01T00:00:00.000+00:00"
+            )
             config = {"network": network, "quantity": "time", "batch_size": 8, "fingerprint": str(seconds)}
             with start_run(tmp_path / folder / "runs", "measure", config) as run:
                 run.update(status=RunStatus.FINISHED, metrics={"fits": True, "seconds_per_epoch": seconds})

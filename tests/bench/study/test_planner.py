@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import tiny_data
 
-from onelip.bench.runs import read_dataclass
+from onelip.bench.records import read_dataclass
 from onelip.bench.study.job_base import Job
 from onelip.bench.study.options import MAIN_METHODS, StudyOptions, beside_preset, preset
-from onelip.bench.study.planner import find_job, plan
-from onelip.bench.study.search_job import SearchJob
+from onelip.bench.study.planner import plan
+from onelip.bench.study.search import SearchJob, TrialJob
+from onelip.bench.study.study_file import find_name
 from onelip.bench.study.train_job import TrainJob
-from onelip.bench.study.trial_job import TrialJob
 from onelip.errors import InvalidInputError
 
 _nowhere = Path("/nonexistent")
@@ -134,21 +134,21 @@ def test_several_options_have_every_job_once() -> None:
 
 
 def test_jobs_are_found_by_name() -> None:
-    jobs = plan(_options(search_runs=2))
-    assert all(find_job(jobs, job.name) is job for job in jobs)
-    assert find_job(jobs, "search-") is next(job for job in jobs if job.kind == "search")
+    names = [job.name for job in plan(_options(search_runs=2))]
+    assert [find_name(names, name) for name in names] == names
+    assert find_name(names, "search-") == next(name for name in names if name.startswith("search-"))
     with pytest.raises(InvalidInputError, match=r"2 .*'trial-'"):
-        find_job(jobs, "trial-")
+        find_name(names, "trial-")
     with pytest.raises(InvalidInputError, match="nothing"):
-        find_job(jobs, "nothing")
+        find_name(names, "nothing")
 
 
 def test_trials_have_points_of_their_own() -> None:
     trials = [job for job in plan(_options(methods=("aol",), search_runs=16)) if isinstance(job, TrialJob)]
-    points = [(job.spec.settings.lr, job.spec.settings.weight_decay) for job in trials]
+    points = [(job.spec.lr, job.spec.weight_decay) for job in trials]
     assert len(set(points)) == 16
     assert all(1e-4 <= lr <= 1e-1 and 10**-5.5 <= decay <= 10**-3.5 for lr, decay in points)
-    assert len({job.run_name for job in trials}) == 16
+    assert len({job.folder(_nowhere) for job in trials}) == 16
     again = TrialJob(trials[3].search, 3)  # whoever does it draws the same point
     assert again.spec == trials[3].spec
     assert again.name == trials[3].name

@@ -9,7 +9,7 @@ import pytest
 import tiny_data
 from synthetic_study import finish, network, train_config, train_metrics
 
-from onelip.bench.report.findings import findings
+from onelip.bench.report.findings import notes
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.result_tables import result_tables
 from onelip.bench.report.trained_models import all_settings, chosen_models
@@ -39,7 +39,7 @@ def test_planned_trainings_without_a_record_are_named(tmp_path: Path) -> None:
     assert [(row.run, row.status) for row in study.missing_results] == [(second.name, "not run")]
     (note,) = study.notes
     assert "no search" in note
-    assert findings(study, [])[-1] == note
+    assert notes(study, [])[-1] == note
 
 
 def test_trials_of_a_search_are_not_the_planned_training(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from fake_jobs import FakeJob
 
 from onelip.bench.study.job_base import JobState, JobStatus
-from onelip.bench.study.time_left import TimeLeft, short_duration
+from onelip.bench.study.live_view import TimeLeft, short_duration
 
 _nowhere = Path("/nonexistent")
 

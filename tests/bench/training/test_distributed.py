@@ -11,7 +11,7 @@ import pytest
 import tiny_data
 from tiny_data import run_spec
 
-from onelip.bench.runs import load_records
+from onelip.bench.records import load_records
 from onelip.bench.training import train
 from onelip.bench.training.journal import read_log
 from onelip.errors import InvalidInputError

@@ -9,15 +9,16 @@ import pytest
 import safetensors.torch
 import tiny_data
 import torch
+from ship import ship
 from tiny_data import run_spec
 
 import onelip
 from onelip import pretrained
-from onelip.bench.runs import RunStatus, read_dataclass
-from onelip.bench.runs.specs import RunSpec
+from onelip.bench.records import RunStatus, read_dataclass
+from onelip.bench.records.new_networks import new_network
+from onelip.bench.records.specs import RunSpec
 from onelip.bench.training import LeftEarly, TrainOptions, train
 from onelip.bench.training.evaluation import evaluate_run
-from onelip.bench.training.model_card import ship
 from onelip.errors import InvalidInputError
 from onelip.models import FastNet
 
@@ -32,20 +33,26 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_recipe_fast_is_that_of_fastnet_and_each_option_wins() -> None:
     spec = run_spec(**FAST | {"batch_size": None})
     assert (spec.recipe, spec.network.method) == ("fast", "stiefel")
-    assert (spec.settings.precision, spec.settings.batch_size) == ("bfloat16", 256)
-    assert (spec.settings.augmentation, spec.settings.lr, spec.settings.weight_decay) == ("shift-flip", 0.005, 0.0)
+    assert (spec.precision, spec.batch_size) == ("bfloat16", 256)
+    assert (spec.augmentation, spec.lr, spec.weight_decay) == ("shift-flip", 0.005, 0.0)
     hours = run_spec(model="fastnet", width=8, dataset="tiny", budget="1h")
-    assert (hours.settings.temperature, hours.settings.augmentation) == (0.5, "crop-flip")
-    assert run_spec(model="fastnet", width=8, dataset="tiny", budget="8m").settings.temperature == 0.5
+    assert (hours.temperature, hours.augmentation) == (0.5, "crop-flip")
+    assert run_spec(model="fastnet", width=8, dataset="tiny", budget="8m").temperature == 0.5
     given = run_spec(**FAST, precision="float32", lr=0.1, augmentation="none", temperature=3.0)
-    assert (given.settings.precision, given.settings.lr, given.settings.augmentation) == ("float32", 0.1, "none")
-    assert run_spec(method="aol", width=4, dataset="tiny", epochs=1).settings.precision == "float32"
+    assert (given.precision, given.lr, given.augmentation) == ("float32", 0.1, "none")
+    assert run_spec(method="aol", width=4, dataset="tiny", epochs=1).precision == "float32"
     assert read_dataclass(RunSpec, run_spec(**FAST).__dict__ | {"network": spec.network.as_dict()}, "config")
 
 
 @pytest.mark.parametrize(
     ("budget", "temperature", "augmentation"),
-    [("8m", 0.5, "shift-flip"), ("59m", 0.5, "shift-flip"), ("1h", 0.5, "crop-flip"), ("24h", 0.25, "crop-flip")],
+    [
+        ("2m", 0.5, "flip"),
+        ("8m", 0.5, "shift-flip"),
+        ("59m", 0.5, "shift-flip"),
+        ("1h", 0.5, "crop-flip"),
+        ("24h", 0.25, "crop-flip"),
+    ],
 )
 def test_the_fast_recipe_has_a_preset_per_budget(budget: str, temperature: float, augmentation: str) -> None:
     spec = run_spec(model="fastnet", dataset="cifar10", budget=budget)
@@ -116,4 +123,4 @@ def test_what_a_named_network_refuses() -> None:
         run_spec(**FAST | {"model": "lipnext", "method": "aol", "width": 16})
     with pytest.raises(InvalidInputError, match="known here: convnet, fastnet"):
         run_spec(**FAST | {"model": "resnet", "method": "aol"})
-    assert isinstance(run_spec(**FAST).new_network("meta"), FastNet)
+    assert isinstance(new_network(run_spec(**FAST).network, device="meta"), FastNet)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
+import re
 import signal
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ import torch
 from tiny_data import run_spec, ticking_clock
 from torch import Tensor, nn
 
-from onelip.bench.runs import Run, RunSpec, RunStatus, read_record, run_name
-from onelip.bench.runs.durations import TrainingClock
-from onelip.bench.training import StopTraining, TrainOptions, bfloat16, estimate_scores, loop, train
+from onelip.bench.records import Run, RunSpec, RunStatus, load_checkpoint, read_record, run_name
+from onelip.bench.records.durations import TrainingClock
+from onelip.bench.records.new_networks import network_config
+from onelip.bench.training import TrainOptions, distributed, estimate_scores, loop, train
 from onelip.bench.training.journal import Journal, read_log
 from onelip.bench.training.trainer import Trainer
 from onelip.checkpoints import load_model
@@ -62,7 +64,7 @@ def test_a_run_learns_and_is_recorded(tmp_path: Path) -> None:
     assert radii == sorted(radii, reverse=True)
     assert read_record(folder) == record
     assert not (folder / "checkpoint.bin").exists()
-    assert load_model(folder / "model.safetensors").config == config.network_config
+    assert load_model(folder / "model.safetensors").config == network_config(config.network, config.setting)
 
 
 def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
@@ -163,17 +165,49 @@ def test_nan_in_the_last_step_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     assert train(config, tmp_path).status is RunStatus.DIVERGED
 
 
-def test_a_callback_can_end_a_run(tmp_path: Path) -> None:
-    seen = []
+def _spoil_at(number: int, monkeypatch: pytest.MonkeyPatch, refuses: bool = False) -> None:
+    """After the update of this step a weight is NaN; the layers may refuse it in the next one."""
+    original, counted = Trainer.step, itertools.count(1)
 
-    def callback(fraction: float, metrics: Any) -> None:
-        seen.append((fraction, metrics["validation_accuracy"]))
-        if len(seen) == 2:
-            raise StopTraining("enough")
+    def step(self: Trainer, *args: Any) -> float:
+        if (current := next(counted)) == number + 1 and refuses:
+            raise IndexError("Dimension out of range")
+        lr = original(self, *args)
+        if current == number:
+            next(self.model.parameters()).data.view(-1)[0] = math.nan
+        return lr
 
-    record = train(tiny_config(epochs=4), tmp_path, TrainOptions(on_validation=callback))
-    assert (record.status, record.reason) == (RunStatus.PRUNED, "enough")
-    assert [fraction for fraction, _ in seen] == pytest.approx([9 / 35, 18 / 35])
+    monkeypatch.setattr(Trainer, "step", step)
+
+
+@pytest.mark.parametrize("steps_per_check", [1, 4])
+def test_divergence_says_where_and_keeps_the_last_good_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps_per_check: int
+) -> None:
+    """Step 5 breaks a weight, which the loss of step 6 shows; a GPU looks later, and must say the same."""
+    _spoil_at(5, monkeypatch)
+    check, due = Trainer.check_finite, itertools.count(1)
+    monkeypatch.setattr(
+        Trainer, "check_finite", lambda self, steps: None if next(due) % steps_per_check else check(self, steps)
+    )
+    config = tiny_config(method="standard", epochs=2)
+    record = train(config, tmp_path, TrainOptions(device="cpu", checkpoint_seconds=0.0))
+    assert record.status is RunStatus.DIVERGED
+    said = re.fullmatch(
+        r"the training loss is not finite at step 6, .* (\S+); checkpoint.bin .* step 4", record.reason or ""
+    )
+    assert said is not None, record.reason
+    assert 0 < float(said[1]) <= config.lr
+    checkpoint = load_checkpoint(tmp_path / record.name)
+    assert checkpoint is not None
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in checkpoint.tensors["model"].values())
+
+
+def test_a_layer_that_refuses_broken_weights_is_a_divergence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _spoil_at(3, monkeypatch, refuses=True)
+    record = train(tiny_config(method="standard", epochs=1), tmp_path)
+    assert record.status is RunStatus.DIVERGED
+    assert re.search(r"weight is not finite after step 3, where the learning rate is \d", record.reason or "")
 
 
 def test_a_time_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,10 +265,10 @@ def test_bfloat16(tmp_path: Path) -> None:
 def test_bfloat16_that_would_kill_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = subprocess.CompletedProcess([], returncode=-signal.SIGILL)
     monkeypatch.setattr("subprocess.run", lambda *args, **kwargs: killed)
-    bfloat16._works_on_cpu.cache_clear()
+    distributed._works_on_cpu.cache_clear()
     with pytest.raises(InvalidInputError, match="bfloat16 does not run on this processor"):
-        bfloat16.check_bfloat16(torch.device("cpu"))
-    bfloat16._works_on_cpu.cache_clear()
+        distributed.check_bfloat16(torch.device("cpu"))
+    distributed._works_on_cpu.cache_clear()
 
 
 def test_average_of_weights(tmp_path: Path) -> None:
@@ -302,29 +336,6 @@ def test_log_drops_what_was_not_saved(tmp_path: Path) -> None:
     Journal(tmp_path, 20).write({"step": 30, "loss": 1.0})
     assert [entry["step"] for entry in read_log(tmp_path)] == [10, 20, 30]
     assert read_log(tmp_path)[-1]["loss"] == 1.0
-
-
-def test_tensorboard_if_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-
-    class Writer:
-        def __init__(self, folder: str, purge_step: int) -> None:
-            calls.append((folder, purge_step))
-
-        def add_scalar(self, name: str, value: float, step: int) -> None:
-            calls.append((name, value, step))
-
-        def close(self) -> None:
-            calls.append("closed")
-
-    module: Any = types.ModuleType("torch.utils.tensorboard")
-    module.SummaryWriter = Writer
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    journal = Journal(tmp_path, 4)
-    journal.write({"step": 7, "loss": 0.5})
-    journal.close()
-    assert calls == [(str(tmp_path / "tensorboard"), 5), ("step", 7, 7), ("loss", 0.5, 7), "closed"]
 
 
 def test_the_record_tells_everything(tmp_path: Path) -> None:

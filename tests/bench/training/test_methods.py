@@ -10,7 +10,7 @@ import pytest
 import tiny_data
 from tiny_data import run_spec
 
-from onelip.bench.runs import RunStatus
+from onelip.bench.records import RunStatus
 from onelip.bench.training import train
 from onelip.bench.training.evaluation import evaluate_run
 from onelip.layers import get_method, list_methods
@@ -21,7 +21,7 @@ def _learns(tmp_path: Path, method: str, classes: int, **options: Any) -> None:
     record = train(spec, tmp_path)
     assert record.status is RunStatus.FINISHED
     # A network that has learnt nothing has equal scores.
-    margin, temperature = spec.offset, spec.settings.temperature
+    margin, temperature = spec.offset, spec.temperature
     assert record.metrics["validation_loss"] < margin + temperature * math.log(
         math.exp(-margin / temperature) + classes - 1
     )

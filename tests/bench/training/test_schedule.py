@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from onelip.bench.training.optimisers import known_optimisers, make_optimiser
+from onelip.bench.training.optimisers import OneCycle, known_optimisers, make_optimiser
 from onelip.bench.training.plans import StepPlan
-from onelip.bench.training.schedule import OneCycle
 from onelip.errors import InvalidInputError
 
 

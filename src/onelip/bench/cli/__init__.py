@@ -1,80 +1,108 @@
 """The `onelip` command: parse, call one function, exit code.
 
-Every file in this folder that ends with `COMMAND = <class>` is the sub-command of its name: a frozen dataclass whose
-fields are the options, whose docstring is the help, and whose `run()` does the work and returns the exit code. Only the
-file of the command that is called is imported, so that a command costs the start of what it uses itself.
+Every file in this folder with a `Command` is the sub-command of its name, and its docstring is the help. `Command` is a
+frozen dataclass, whose fields are the options and whose `run()` does the work and returns the exit code, or a cyclopts
+`App` of such classes. Only the file of the command that is called is imported, so that a command costs
+the start of what it uses itself.
 """
 
 from __future__ import annotations
 
-import ast
-import importlib
+import io
 import os
+import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, get_args
 
-import tyro
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from cyclopts import App, CoercionError, CycloptsError, Group, Parameter, Token, convert
+from cyclopts.help import DefaultFormatter, PanelSpec
+from rich import box
 
-from onelip.bench.cli.help_text import HelpText, captured, read_help, terminal_width
-from onelip.bench.cli.parse_messages import message_of
-from onelip.bench.terminal import say
+from onelip.bench.cli.messages import message_of, refuse_dropped
+from onelip.bench.terminal import Terminal, say
 from onelip.errors import InvalidInputError, OnelipError, did_you_mean
 from onelip.version import __version__
 
-_DESCRIPTION = "1-Lipschitz layers for PyTorch, certificates that hold, and their comparison."
+_HELP = """1-Lipschitz layers for PyTorch, certificates that hold, and their comparison.
 
-_GROUPS = {
-    "Choose a layer": ("advise", "methods", "published", "leaderboard", "theory"),
-    "Train and certify": ("train", "evaluate", "search", "check", "attack", "export", "data", "runs"),
-    "Compare methods": ("compare", "plan", "jobs", "job", "measure", "report", "reproduce", "paper"),
-    "Your machine": ("doctor", "tune", "completion"),
-}
-"""Order of the commands in the help; one that is not named here is listed at the end."""
+```
+onelip doctor     # what is installed, and does it work?
+onelip advise     # which layer should I use?
+onelip compare    # 8 methods side by side, in 6 minutes
+onelip train --method soc --dataset cifar10-mini --budget 1m
+```
 
-# --json rather than --json and --no-json; --seed rather than --options.seed
-_STYLE = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
+`onelip COMMAND --help` explains a command, `onelip --version` prints the version.
+"""
 
-
-class Runnable(Protocol):
-    """What a parsed sub-command can do."""
-
-    def run(self) -> int:
-        """Do the work; the returned number is the exit code."""
-        ...
+OPTIONS = Group("Options", sort_key=3)
+_DAILY = ("compare", "train", "evaluate", "report", "measure", "advise", "data", "doctor")
+"""The commands that the help lists first, in this order."""
 
 
-def command_summaries() -> dict[str, str]:
-    """Every command and the first paragraph of its help, by the source: nothing is imported for it."""
-    found: dict[str, str] = {}
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        body = ast.parse(file.read_text("utf-8")).body
-        match body[-1]:
-            case ast.Assign(targets=[ast.Name("COMMAND")], value=ast.Name(name)):
-                [options] = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
-                found[file.stem] = " ".join((ast.get_docstring(options) or "").split("\n\n")[0].split())
-    return found
+def commands() -> dict[str, str]:
+    """Every command and its help, by the source: nothing is imported for it."""
+    files = {file.stem: file.read_text("utf-8") for file in sorted(Path(__file__).parent.glob("[a-z]*.py"))}
+    return {
+        name: source.split('"""')[1]
+        for name, source in files.items()
+        if re.search("^(class )?Command\\b", source, re.M)
+    }
+
+
+def new_app() -> App:
+    """The whole command line; a command is imported when it is called, or asked for its options."""
+    app = App(
+        name="onelip",
+        help=_HELP,
+        help_format="markdown",
+        help_formatter=DefaultFormatter(panel_spec=PanelSpec(box=box.SIMPLE)),
+        version=__version__,
+        version_flags=("--version", "-V"),
+        default_parameter=Parameter(
+            negative=(),
+            consume_multiple=True,
+            allow_repeating=True,
+            show_default=_shown_default,
+            converter=_converted,
+        ),
+        group_parameters=OPTIONS,
+        console=Terminal(width=min(100, max(60, shutil.get_terminal_size((80, 24)).columns))),
+        print_error=False,
+        exit_on_error=False,
+        result_action="return_value",
+    )
+    app["--help"].show = app["--version"].show = False
+    daily, more = Group("Daily", sort_key=1), Group("More", sort_key=2)
+    for name, text in commands().items():
+        place: dict[str, Any] = {"group": more}
+        if name in _DAILY:
+            place = {"group": daily, "sort_key": _DAILY.index(name)}
+        app.command(f"{__name__}.{name}:Command", name=name, help=text, **place)
+    return app
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: 0 done, 1 a check failed, 2 bad input, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal may lack a letter, such as ö or ², and gets a ? for it
+            stream.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
 
 
 def run(arguments: list[str]) -> int:
     """Parse and run one command line; returns the exit code."""
-    if arguments in (["--version"], ["-V"]):
-        print(__version__)
-        return 0
     try:
-        if arguments in ([], ["--help"], ["-h"]):
-            print_help()
-            return 0
-        return _parse(arguments).run()
+        refuse_dropped(arguments)
+        code = _run(arguments)
+        sys.stdout.flush()  # a reader that has gone is met here, not when Python ends
+        return code
+    except CycloptsError as error:
+        say(message_of(error))
+        return 2
     except OnelipError as error:
         say(error)
         return 2
@@ -82,58 +110,47 @@ def run(arguments: list[str]) -> int:
         say("interrupted")
         return 130
     except BrokenPipeError:  # `onelip ... | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_unwritten_output()
         return 0
     except OSError as error:  # a path that is too long, a folder that is a file, a disk that fails
-        say(f"{error.filename or 'a file'}: {error.strerror or error}")
+        say(f"{error.filename or 'the output'}: {error.strerror or error}")
+        _drop_unwritten_output()
         return 2
     except MemoryError:
         say("there is not enough memory for this")
         return 2
 
 
-def _parse(arguments: list[str]) -> Runnable:
-    (name, *rest), commands = arguments, command_summaries()
-    if name not in commands:
-        instead = did_you_mean(name, commands) or f", use one of {', '.join(commands)}"
-        raise InvalidInputError(f"there is no command {name!r}{instead}; see onelip --help")
-    words = [word for word in rest if word not in ("--help", "-h")]
-    if words != rest and (shown := command_help(name, words)).usage:  # none where the other words are wrong
-        print(shown.render(terminal_width()))
-        raise SystemExit(0)
-    with captured() as printed:
-        try:
-            found, warnings = _tyro(name, words), printed()
-        except SystemExit:
-            parts = [[words[0]]] if words and not words[0].startswith("-") else []
-            flags = [flag for part in (*parts, []) for flag in command_help(name, part).flags]
-            raise InvalidInputError(message_of(printed(), name, flags)) from None
-    sys.stderr.write(warnings)  # of a command line that is good all the same
-    return found
+def _drop_unwritten_output() -> None:
+    """Write what is left in the buffer, or forget it: Python would try again at its end, and exit with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _tyro(command: str, arguments: list[str]) -> Runnable:
-    options: Any = importlib.import_module(f"{__name__}.{command}").COMMAND
-    return tyro.cli(options, prog=f"onelip {command}", args=arguments, config=_STYLE)
+def _run(arguments: list[str]) -> int:
+    known = commands()
+    if arguments and arguments[0] not in ("--help", "-h", "--version", "-V", "__complete", *known):
+        instead = did_you_mean(arguments[0], known) or f", use one of {', '.join(known)}"  # cyclopts would import all
+        raise InvalidInputError(f"there is no command {arguments[0]!r}{instead}; see onelip --help")
+    options = new_app()(arguments)
+    return 0 if options is None else options.run()  # none after a help text
 
 
-def command_help(command: str, arguments: list[str]) -> HelpText:
-    """The help of a command, or of the sub-command that `arguments` begin with."""
-    return read_help(lambda: _tyro(command, [*arguments, "--help"]))
+def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
+    """As cyclopts does, but it would round 1.5 to a whole number."""
+    if int in (kind, *get_args(kind)):
+        for token in tokens:
+            if "." in token.value:
+                raise CoercionError(token=token, target_type=int)
+    return convert(kind, tokens)
 
 
-def print_help() -> None:
-    """All sub-commands by what they are for, each with the first paragraph of its docstring."""
-    console = Console()
-    console.print(f"usage: onelip COMMAND \\[options]\n\n{_DESCRIPTION}", highlight=False)
-    summaries = command_summaries()
-    others = set(summaries).difference(*_GROUPS.values())
-    for title, commands in {**_GROUPS, "More": tuple(sorted(others))}.items():
-        if not commands:
-            continue
-        table = Table.grid(padding=(0, 2))
-        for command in commands:
-            table.add_row(f"  [bold]{command:11}[/]", escape(summaries[command]))
-        console.print(f"\n{title}:", highlight=False)
-        console.print(table)
-    console.print("\nonelip COMMAND --help explains a command, onelip --version prints the version.", highlight=False)
+def _shown_default(value: object) -> str | None:
+    """Defaults that tell something: no empty ones, no switches."""
+    if value in (None, "", ()) or isinstance(value, bool):
+        return None
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,47 +1,56 @@
-"""`onelip advise`: which method and size to use for one's memory, training time and latency, and why."""
+"""Say which layer to use for your memory, time and latency.
+
+```
+onelip advise
+onelip advise --gpu-memory 24GB --train-hours 10
+onelip advise --max-latency 2x --study runs
+```
+
+Without limits it prints a table of decisions and describes each method in brief. Accuracies are those of a study's
+records where it has results for the data set, else the paper's. A limit that is not given does not count.
+"""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-from onelip.bench.report.advice import Candidate, Limits, Verdict, parse_memory, parse_ratio, rank
-from onelip.bench.report.advice_text import decisions, explain_ranking, figures_of, name, portraits, reason
-from onelip.bench.report.candidates import measured_candidates, published_candidates
+from onelip.bench.cli.options import POSITIVE, Json
+from onelip.bench.records import dump_json
+from onelip.bench.report.advice import (
+    Candidate,
+    Limits,
+    Verdict,
+    measured_candidates,
+    parse_memory,
+    parse_ratio,
+    published_candidates,
+    rank,
+)
+from onelip.bench.report.advice_text import decisions, explain_ranking, figures_of, portraits, reason
 from onelip.bench.report.read_study import read_study
-from onelip.bench.runs import dump_json
-from onelip.bench.terminal import Terminal, plain_table
+from onelip.bench.terminal import Terminal, plain_table, say
 from onelip.errors import InvalidInputError, did_you_mean
 
 
-@dataclass(frozen=True)
-class AdviseOptions:
-    """Say which layer to use: for your limits and why, or without limits a table of decisions and each method in brief.
-
-    Example: onelip advise --gpu-memory 24GB --train-hours 10 --max-latency 2x --dataset cifar10
-
-    Accuracies are those of a study's records where it has results for the data set, else the paper's. A limit that
-    is not given does not count.
-    """
-
+@dataclass(frozen=True, kw_only=True)
+class Command(Json):
     dataset: str = "cifar10"
     """cifar10, cifar100 or tiny-imagenet, or a data set of the study."""
     gpu_memory: str | None = None
     """Memory of the card, such as 24GB; training must fit with 1 GB to spare."""
-    train_hours: float | None = None
+    train_hours: Annotated[float | None, POSITIVE] = None
     """Hours of training that you have; on an A100 for the paper's results, unless the study timed its own machine."""
     max_latency: str | None = None
     """Inference time relative to the same network with plain convolutions, such as 2x; needs a study with times."""
     study: Path | None = None
     """Folder of runs whose results and measurements are used."""
-    json: bool = False
-    """Print JSON: every candidate in order, with its figures and their sources."""
 
     def run(self) -> int:
         """Rank and print; 1 if nothing is known to fit."""
-        candidates, limits = self._candidates(), self._limits()
+        limits, candidates = self._limits(), self._candidates()
         verdicts = rank(candidates, limits)
         if self.json:
             print(dump_json([asdict(verdict) for verdict in verdicts]))
@@ -52,8 +61,6 @@ class AdviseOptions:
         return 0 if verdicts[0].group == "fits" else 1
 
     def _limits(self) -> Limits:
-        if self.train_hours is not None and not self.train_hours > 0:
-            raise InvalidInputError(f"--train-hours must be above 0, not {self.train_hours:g}")
         return Limits(
             None if self.gpu_memory is None else parse_memory(self.gpu_memory),
             self.train_hours,
@@ -63,7 +70,7 @@ class AdviseOptions:
     def _candidates(self) -> list[Candidate]:
         study = None if self.study is None else read_study(self.study)
         if study is not None and study.mixed_devices:
-            print(f"onelip: {study.mixed_devices}", file=sys.stderr)
+            say(study.mixed_devices)
         measured = [] if study is None else measured_candidates(study)
         for candidates in (measured, published_candidates(study)):
             found = [candidate for candidate in candidates if candidate.dataset == self.dataset]
@@ -98,8 +105,5 @@ def _print_advice(verdicts: Sequence[Verdict], limits: Limits) -> None:
     table.add_column("verdict")
     for index, verdict in enumerate(verdicts):
         style = "bold" if index == 0 and verdict.group == "fits" else "" if verdict.group == "fits" else "dim"
-        table.add_row(name(verdict.candidate), *figures_of(verdict), reason(verdict), style=style)
+        table.add_row(verdict.label, *figures_of(verdict), reason(verdict), style=style)
     console.print(table)
-
-
-COMMAND = AdviseOptions

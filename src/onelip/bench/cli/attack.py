@@ -1,4 +1,12 @@
-"""`onelip attack CHECKPOINT`: empirical robustness beside certified robustness."""
+"""Attack a saved network and compare with its certificates.
+
+```
+onelip attack runs/NAME/model.safetensors
+onelip attack model.safetensors --eps 36/255 72/255 --attacks pgd ddn
+```
+
+The exit code is 1 if an attack succeeds within a certified radius, which would refute the certificate.
+"""
 
 from __future__ import annotations
 
@@ -9,50 +17,31 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Annotated
 
-import tyro
-from rich.console import Console
 from torch import Tensor
 
-from onelip.bench.cli.images import MODEL_HELP, first_test_images, load_trusted, trained_on
-from onelip.bench.cli.stages import Tell, stages
-from onelip.bench.runs.dataset_option import DatasetOption
-from onelip.bench.terminal import plain_table
+from onelip.bench.cli.options import AT_LEAST_1
+from onelip.bench.cli.saved_network import NetworkOnImages
+from onelip.bench.terminal import Tell, Terminal, plain_table, stages
 from onelip.certification import BrokenCertificateError
-from onelip.certification.attacks import AttackReport, attack
+from onelip.certification.attacks import AttackReport, attack, check_attacks
 from onelip.errors import InvalidInputError
 
 
-@dataclass(frozen=True)
-class AttackOptions:
-    """Attack a saved network with foolbox's L2 attacks and compare with its certificates.
-
-    Exit code 1 if an attack succeeds within a certified radius, which would refute the certificate.
-    """
-
-    checkpoint: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """File written by onelip.save_model."""
+@dataclass(frozen=True, kw_only=True)
+class Command(NetworkOnImages):
     eps: tuple[str, ...] = ("36/255",)
     """Radii, as numbers or fractions, for pixels in [0, 1]."""
     attacks: tuple[str, ...] = ("pgd", "ddn", "fmn", "deepfool", "cw")
     """Which attacks: pgd ddn fmn deepfool cw."""
-    dataset: DatasetOption | None = None
-    """Where the test images come from; by default what the network was trained on, if the file lies in the folder of
-    its run, else cifar10-mini."""
-    samples: int = 100
-    """Number of test images."""
-    batch_size: int = 100
+    batch_size: Annotated[int, AT_LEAST_1] = 100
     """Images that are attacked at once."""
-    model: Annotated[str | None, tyro.conf.arg(help=MODEL_HELP)] = None
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print a JSON object instead of a table."""
 
     def run(self) -> int:
         """Print accuracy, robust accuracy under each attack, and certified accuracy."""
         eps = [_fraction(value) for value in self.eps]
-        model = load_trusted(self.checkpoint, self.model).eval()
-        batches = first_test_images(model, self.dataset or trained_on(self.checkpoint), self.samples, self.batch_size)
+        check_attacks(self.attacks, eps)
+        model = self.network().eval()
+        batches = self.first_images(model, self.batch_size)
         try:
             with stages(self.quiet) as tell:
                 report = attack(model, _counted(batches, self.samples, tell), eps, attacks=self.attacks)
@@ -82,7 +71,7 @@ def _print(report: AttackReport, names: dict[float, str]) -> None:
     for eps, shares in report.robust.items():
         cells = [f"{100 * shares[name]:.1f}" for name in attacks]
         table.add_row(names[eps], *cells, f"{100 * report.certified[eps]:.1f}")
-    console = Console(highlight=False)
+    console = Terminal()
     console.print(table)
     console.print(
         f"percent of {report.samples} test images predicted correctly: {100 * report.accuracy:.1f} without an attack, "
@@ -98,6 +87,3 @@ def _fraction(text: str) -> float:
     if not value > 0:
         raise InvalidInputError(f"eps={text!r} must be positive")
     return value
-
-
-COMMAND = AttackOptions

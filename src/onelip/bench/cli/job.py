@@ -1,54 +1,52 @@
-"""`onelip job`: do or continue one job of a study."""
+"""Do or continue jobs of a study.
+
+```
+onelip jobs study
+onelip job study "train aol"
+```
+
+Engines start it, and you can by hand. Several jobs are done one after the other. A job may be killed and started again
+at any moment, on any machine that sees the folder: its record says what is done. SIGTERM, SIGUSR1 and SIGUSR2 make a
+training write a checkpoint and leave; so does the end of the engine that started it.
+
+Exit codes, of several jobs the last that is not 0: 0 done, 1 failed, 3 another process works on it, 70 one of its
+processes was killed, 74 a file could not be written, 75 left, to be continued.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
-from onelip.bench.runs.durations import parse_duration
-from onelip.bench.runs.machine import ENGINE_VARIABLE
-from onelip.bench.study.attempts import PARENT_VARIABLE, attempt
+from onelip.bench.cli.options import AT_LEAST_1, DURATION
+from onelip.bench.records.durations import parse_duration
+from onelip.bench.records.machine import ENGINE_VARIABLE
+from onelip.bench.study.attempts import PARENT_VARIABLE, attempt_all
 from onelip.bench.study.job_base import Job, JobOptions, JobStatus, state_of
-from onelip.bench.study.planner import find_job, plan
-from onelip.bench.study.study_file import check_trusted, stored_options
+from onelip.bench.study.study_file import check_trusted, planned_jobs
 from onelip.errors import InvalidInputError
 from onelip.factories import search_working_folder
 
 
-@dataclass(frozen=True)
-class DoOneJob:
-    """Do or continue one job of a study: what every engine starts, and what you can start by hand.
-
-    It may be killed and called again at any moment, on any machine that sees the folder: the record says what is done.
-
-    SIGTERM, SIGUSR1 and SIGUSR2 make a training write a checkpoint and leave; so does the end of the engine's
-    process that started it.
-
-    Exit codes: 0 done, 1 failed, 3 another process works on it, 70 one of its processes was killed, 74 a file could
-    not be written, 75 left, to be continued.
-    """
-
-    study: Annotated[Path, tyro.conf.Positional]
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    study: Path = field(kw_only=False)
     """Folder of the study."""
-    name: Annotated[str, tyro.conf.Positional]
-    """Name of the job, or the beginning of one: `onelip jobs STUDY --json` has them all."""
+    names: tuple[str, ...] = field(kw_only=False)
+    """Names of jobs, or the beginnings of some: `onelip jobs STUDY --json` has them all."""
     model: str | None = None
     """module:function of the study's own model, which the job may import: that runs its code."""
-    checkpoint_every: str = "30s"
+    checkpoint_every: Annotated[str, DURATION] = "30s"
     """Time between checkpoints of a training; a kill costs at most that much work."""
-    processes: int = 1
+    processes: Annotated[int, AT_LEAST_1] = 1
     """Processes that train together, one per GPU, started as torchrun does; other jobs are always one."""
 
     def run(self) -> int:
         """Do it."""
-        if self.processes < 1:
-            raise InvalidInputError(f"processes must be 1 or more, got {self.processes}")
         stop = threading.Event()
         engine = int(os.environ.get(PARENT_VARIABLE, "0"))
 
@@ -59,16 +57,17 @@ class DoOneJob:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
                 signal.signal(number, lambda *_: stop.set())
-        options = stored_options(self.study)
-        if not options:
-            raise InvalidInputError(f"{self.study}: is not the folder of a study; `onelip compare` makes one")
+        if not self.names:
+            raise InvalidInputError(f"name a job of {self.study}; `onelip jobs {self.study} --json` has them all")
         search_working_folder()
-        job = find_job(plan(*options), self.name)
-        check_trusted([job.network.model], [self.model or ""])
+        jobs = planned_jobs(self.study, self.names)
+        check_trusted([job.network.model for job in jobs], [self.model or ""])
         if ENGINE_VARIABLE not in os.environ:  # an engine's driver has looked already
-            self._check_needs(job)
-        seconds = parse_duration(self.checkpoint_every)
-        return attempt(job, self.study, JobOptions(seconds, stop_requested, self.processes))
+            for job in jobs:
+                self._check_needs(job)
+        return attempt_all(
+            jobs, self.study, JobOptions(parse_duration(self.checkpoint_every), stop_requested, self.processes)
+        )
 
     def _check_needs(self, job: Job) -> None:
         """Refuse a job whose needs have not ended: a search would choose among the trials that it finds."""
@@ -78,6 +77,3 @@ class DoOneJob:
             status = state_of(need, self.study).status
             if status in (JobStatus.PENDING, JobStatus.RUNNING):
                 raise InvalidInputError(f"{job.name} needs {need.name}, which is {status.value}: do that one first")
-
-
-COMMAND = DoOneJob

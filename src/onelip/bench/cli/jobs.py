@@ -1,33 +1,35 @@
-"""`onelip jobs`: the jobs of a study and how they stand."""
+"""List the jobs of a study and how they stand.
+
+```
+onelip jobs study --state failed
+```
+
+It starts nothing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
-
-from onelip.bench.runs import dump_json
+from onelip.bench.cli.options import Json
+from onelip.bench.records import dump_json
 from onelip.bench.study.attempts import read_attempts
 from onelip.bench.study.job_base import state_of
-from onelip.bench.study.job_tables import state_table
+from onelip.bench.study.live_view import state_table
 from onelip.bench.study.planner import plan
 from onelip.bench.study.study_file import stored_options
 from onelip.bench.terminal import Terminal
 from onelip.errors import InvalidInputError
 
 
-@dataclass(frozen=True)
-class JobsCommand:
-    """List the jobs of a study: state, host, engine, attempts, time, and why some failed. Starts nothing."""
-
-    study: Annotated[Path, tyro.conf.Positional] = Path("study")
+@dataclass(frozen=True, kw_only=True)
+class Command(Json):
+    study: Path = field(default=Path("study"), kw_only=False)
     """Folder of the study."""
     state: tuple[Literal["pending", "running", "done", "failed"], ...] = ()
     """Only jobs in these states."""
-    json: bool = False
-    """Print JSON, with the names that `onelip job` takes."""
 
     def run(self) -> int:
         """Print them."""
@@ -55,6 +57,3 @@ class JobsCommand:
                 if states[job.name].reason:
                     console.print(f"{job.label}: {states[job.name].reason}", soft_wrap=True)
         return 0
-
-
-COMMAND = JobsCommand

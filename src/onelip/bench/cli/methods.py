@@ -1,29 +1,36 @@
-"""`onelip methods`: what there is to choose from."""
+"""List all methods, what they guarantee and where they are from.
+
+```
+onelip methods
+onelip methods --json
+```
+
+The keys in the first column are what --method takes.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
-from onelip.bench.terminal import plain_table
+from onelip.bench.cli.options import Json
+from onelip.bench.paper.complexity import theory_table
+from onelip.bench.paper.settings import PUBLISHED_SETTINGS
+from onelip.bench.terminal import Terminal, plain_table
 from onelip.layers import list_methods
 
 
-@dataclass(frozen=True)
-class MethodsOptions:
-    """List all methods: what each one guarantees, and where it comes from."""
-
-    json: bool = False
-    """Print a JSON list with all details, links and costs included, instead of a table."""
-
+@dataclass(frozen=True, kw_only=True)
+class Command(Json):
     def run(self) -> int:
         """Print one row, or one JSON object, per method."""
         methods = list_methods()
         if self.json:
-            print(json.dumps([asdict(method) for method in methods], indent=2, default=lambda layer: layer.__name__))
+            known = [asdict(method) | costs_and_setting(method.key) for method in methods]
+            print(json.dumps(known, indent=2, default=lambda layer: layer.__name__))
             return 0
         columns = ("key", "title and paper", "year", "guarantee", "conv\nlinear")
         table = plain_table(columns, wrapped=("title and paper",))
@@ -32,14 +39,17 @@ class MethodsOptions:
             title = Text.assemble((method.title, "bold"), f": {paper}")
             classes = f"{method.conv.__name__}\n{method.linear_layer.__name__}"
             table.add_row(Text(method.key, "bold"), title, str(method.year), method.guarantee, classes)
-        console = Console()
+        console = Terminal()
         console.print(table)
         console.print(
-            "guarantee: an [bold]orthogonal[/] layer keeps all norms if it is square and circularly padded, "
-            "a [bold]bounded[/] one cannot increase them. conv, linear: the classes in onelip.layers.",
-            highlight=False,
+            "guarantee: an orthogonal layer keeps all norms if it is square and circularly padded, "
+            "a bounded one cannot increase them. conv, linear: the classes in onelip.layers."
         )
         return 0
 
 
-COMMAND = MethodsOptions
+def costs_and_setting(key: str) -> dict[str, Any]:
+    """Cost formulas, as published and as computed here where that differs, and the setting of the paper's code."""
+    rows = {row.source: asdict(row.costs) for row in theory_table() if row.method == key}
+    setting = PUBLISHED_SETTINGS.get(key)
+    return {"published": rows["published"], "ours": rows.get("onelip"), "setting": setting and asdict(setting)}

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from onelip.bench.measurement.measurements import Outcome, Quantity
-from onelip.bench.measurement.memory_limits import GIB
+from onelip.bench.measurement.memory import GIB
+from onelip.bench.records.durations import parse_duration
 from onelip.bench.report.report_table import NOTHING, with_prefix
-from onelip.bench.runs.durations import parse_duration
 from onelip.bench.terminal import Terminal, plain_table
 from onelip.protocol import REFERENCE
 

@@ -1,50 +1,40 @@
-"""`onelip paper`: every table and figure of the comparison paper, the published one beside ours."""
+"""Put the paper's tables and figures beside those of a study.
+
+```
+onelip paper --list
+onelip paper radar budgets --study runs
+```
+
+It writes one page, and every table (CSV, Markdown, LaTeX) and figure (SVG, PDF, PNG) as files in the folders
+`published` and `ours`. Where a study has no records, the page says which command makes them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
-from onelip.bench.cli.report import counted_theory
-from onelip.bench.cli.stages import stages
-from onelip.bench.measurement.complexity import published_training_memory
-from onelip.bench.published import published_epochs
-from onelip.bench.report.paper_items import ITEMS, PaperSources
-from onelip.bench.report.paper_page import PAGE, write_paper
+from onelip.bench.cli.options import FOLDER, Output
+from onelip.bench.cli.report import counted_costs
+from onelip.bench.records import dump_json
+from onelip.bench.report.paper_items import ITEMS, PAGE, PaperSources, write_paper
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.study_rows import StudyResults
-from onelip.bench.runs import NetworkSpec, dump_json
-from onelip.bench.terminal import Terminal, plain_table
+from onelip.bench.terminal import Terminal, plain_table, stages
 from onelip.errors import InvalidInputError, did_you_mean
-from onelip.protocol import DATA_SETS
 
 
-@dataclass(frozen=True)
-class PaperOptions:
-    """Put the tables and figures of the paper beside ours, made from the records of a study.
-
-    Example: onelip paper radar budgets --study runs
-
-    Writes one page, and every table (CSV, Markdown, LaTeX) and figure (SVG, PDF, PNG) as files in the folders
-    `published` and `ours`. What a study has no records for says which command makes them.
-    """
-
-    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+@dataclass(frozen=True, kw_only=True)
+class Command(Output):
+    names: tuple[str, ...] = field(default=(), kw_only=False)
     """Which ones, see --list; by default all of them."""
     study: Path | None = None
     """Folder of runs; without one only what needs no records is ours."""
-    out: Path = Path("paper")
+    out: Annotated[Path, FOLDER] = Path("paper")
     """Where to write."""
     list: bool = False
     """Print the names, what they are in the paper, and the commands that make our records."""
-
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print a JSON object: where the page is, and which items have no records of ours."""
 
     def run(self) -> int:
         """Write them and say where they are."""
@@ -60,8 +50,9 @@ class PaperOptions:
             raise InvalidInputError(f"the paper has no {names}")
         chosen = tuple(known[name] for name in self.names) or ITEMS
         with stages(self.quiet) as tell:
-            entries = write_paper(chosen, _sources(self.study), self.out, tell)
-        absent = {entry.item.name: entry.item.make for entry in entries if not entry.ours}
+            study = StudyResults(Path("no study")) if self.study is None else read_study(self.study)
+            without = write_paper(chosen, PaperSources(study, counted_costs()), self.out, tell)
+        absent = {item.name: item.make for item in without}
         if self.json:
             print(dump_json({"page": self.out / PAGE, "without_records": absent}))
             return 0
@@ -69,17 +60,3 @@ class PaperOptions:
             console.print(f"{name}: no records of ours; {make}")
         console.print(f"page: {self.out / PAGE}")
         return 0
-
-
-def _sources(folder: Path | None) -> PaperSources:
-    study = StudyResults(Path("no study")) if folder is None else read_study(folder)
-    memory = {}
-    for row in published_epochs():
-        network = NetworkSpec(
-            method=row.key, size=row.size, dataset="cifar10" if row.dataset == "cifar" else row.dataset
-        )
-        memory[network] = published_training_memory(row.key, row.size, DATA_SETS[network.dataset].image_size)
-    return PaperSources(study, counted_theory(), memory)
-
-
-COMMAND = PaperOptions

@@ -1,41 +1,36 @@
-"""`onelip report`: a folder of run records becomes one HTML page, tables and figures."""
+"""Write the report of a study: one HTML page, tables and figures.
+
+```
+onelip report study
+onelip report runs --out my_report
+```
+
+Tables are written as CSV, Markdown and LaTeX (booktabs), figures as SVG, PDF and PNG. A folder that holds only a part
+of a study gives a report too, which says what is missing. Nothing is trained or measured.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import importlib
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
-from onelip.bench.cli.stages import stages
-from onelip.bench.measurement.complexity import COSTS, LayerShape, pretty
-from onelip.bench.measurement.layer_costs import counted_rows
-from onelip.bench.report.cost_tables import LayerTheory, TheoryLine
+from onelip.bench.cli.options import FOLDER, SWITCH, Output
+from onelip.bench.paper.complexity import CountedCosts, LayerShape, known_counts, method_keys
+from onelip.bench.records import dump_json
 from onelip.bench.report.write_report import WrittenReport, write_report
-from onelip.bench.runs import dump_json
-from onelip.bench.terminal import Terminal, visible
+from onelip.bench.terminal import Terminal, stages, visible
 
 
-@dataclass(frozen=True)
-class ReportOptions:
-    """Make the report of a study: one HTML page that needs no network, and every table and figure as files.
-
-    Tables are written as CSV, Markdown and LaTeX (booktabs), figures as SVG, PDF and PNG. A folder that holds only
-    a part of a study gives a report too, which says what is missing. Nothing is trained or measured.
-    """
-
-    study: Annotated[Path, tyro.conf.Positional] = Path("runs")
+@dataclass(frozen=True, kw_only=True)
+class Command(Output):
+    study: Path = field(default=Path("runs"), kw_only=False)
     """Folder of runs; those in its sub-folders count too."""
-    out: Path | None = None
+    out: Annotated[Path | None, FOLDER] = None
     """Where to write; by default the folder `report` inside the study."""
-    theory: bool = True
-    """Leave out the table of complexities, whose counts take a few seconds."""
-
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print a JSON object with the paths that were written and what the study does not have."""
+    theory: Annotated[bool, SWITCH] = True
+    """The table of complexities, or none."""
 
     def run(self) -> int:
         """Build it and say where it is."""
@@ -58,7 +53,7 @@ def build_report(study: Path, out: Path | None, *, theory: bool, quiet: bool) ->
         return write_report(
             study,
             out,
-            theory=counted_theory() if theory else None,  # needs the layers, which the report itself must not touch
+            counts=counted_costs() if theory else None,
             progress=lambda what, done, total: tell(f"figure {done + 1} of {total}"),
         )
 
@@ -75,16 +70,10 @@ def print_report(built: WrittenReport, *, quiet: bool = False) -> None:
     console.print(f"report: {visible(built.page)}")
 
 
-def counted_theory() -> LayerTheory:
-    """The complexity table for one layer, with what was counted beside the formulas."""
-    shape = LayerShape()
-    lines = []
-    for row, counted in counted_rows(shape):
-        formulas = {name: pretty(getattr(row.costs, name)) for name in COSTS}
-        figures = None if counted is None else asdict(counted)
-        lines.append(TheoryLine(row.method, row.source, formulas, row.at(shape), figures))
-    described = ", ".join(f"{name} = {value}" for name, value in asdict(shape).items())
-    return LayerTheory(described, tuple(lines))
-
-
-COMMAND = ReportOptions
+def counted_costs() -> dict[str, CountedCosts]:
+    """What was counted of one layer of each method, for the table of theory."""
+    counts = dict(known_counts())
+    if added := [key for key in method_keys() if key not in counts]:  # files of the user's own in layers/methods
+        counter = importlib.import_module("onelip.bench.measurement.layer_costs")  # and with it torch
+        counts |= {key: counter.count_layer_costs(key, LayerShape()) for key in added}
+    return counts

@@ -1,33 +1,39 @@
-"""`onelip reproduce`: train the first epochs of the paper's runs and show ours beside its logs."""
+"""Train the first epochs of the paper's runs and compare.
+
+```
+onelip reproduce --methods aol bcop --size XS --epochs 1
+```
+
+Learning rate, weight decay, schedule (over the published number of epochs), starts, paddings and augmentation are those
+of the published run; certified accuracy is proven. A run is within tolerance if accuracy and certified accuracy at
+36/255 are at most 4 points (or 3 standard errors) away. The same command continues a stopped run.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
-from onelip.bench.reproduction import METHODS, EpochComparison, reproduce, reproduction_spec
-from onelip.bench.reproduction.defects import DEFECTIVE, defect_spec, train_and_diagnose
-from onelip.bench.runs.devices import usable_device
-from onelip.bench.terminal import plain_table
+from onelip.bench.cli.options import Device, Output, RunsFolder
+from onelip.bench.paper.reproduction import (
+    DEFECTIVE,
+    METHODS,
+    EpochComparison,
+    defect_spec,
+    reproduce,
+    reproduction_spec,
+    train_and_diagnose,
+)
+from onelip.bench.records import dump_json
+from onelip.bench.records.machine import usable_device
+from onelip.bench.terminal import Terminal, plain_table
 from onelip.errors import InvalidInputError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReproduceCommand:
-    """Train the first epochs of the paper's CIFAR-10 runs and compare with its published logs.
-
-    Example: onelip reproduce --methods aol bcop --size XS --epochs 1
-
-    Learning rate, weight decay, schedule (over the published number of epochs), starts, paddings and augmentation are
-    those of the published run; certified accuracy is proven. A run is within tolerance if accuracy and certified
-    accuracy at 36/255 are at most 4 points (or 3 standard errors) away. The same command continues a stopped run.
-    """
-
+class Command(Output, Device, RunsFolder):
     methods: tuple[str, ...] = ()
     """Keys of methods; by default all seven of the published runs."""
     size: str = "XS"
@@ -41,23 +47,16 @@ class ReproduceCommand:
     seed: int = 0
     """Starting values, order of images and augmentation."""
     runs_dir: Path = Path("reproduction")
-    """Folder with one sub-folder per run."""
-    device: str | None = None
-    """cpu, cuda, cuda:1, ...; by default a GPU where there is one."""
-    json: bool = False
-    """Print JSON."""
-    quiet: bool = False
-    """Show no progress."""
 
     def run(self) -> int:
         """Train one method after the other; 1 if one is below the published values by more than the tolerance."""
+        usable_device(self.device)
         if self.defects:
             return self._train_defects()
         chosen = [method.lower() for method in self.methods] or METHODS
         if unknown := [method for method in chosen if method not in METHODS]:
             known = f"use some of {', '.join(METHODS)}{did_you_mean(unknown[0], METHODS)}"
             raise InvalidInputError(f"the paper has published no training of {', '.join(unknown)}; {known}")
-        usable_device(self.device)
         specs = [reproduction_spec(method, self.size.upper(), self.epochs, self.seed) for method in chosen]
         found = []
         for number, spec in enumerate(specs, 1):
@@ -67,7 +66,7 @@ class ReproduceCommand:
             if not self.quiet:
                 print(_line(found[-1]), file=sys.stderr)
         if self.json:
-            print(json.dumps([dataclasses.asdict(c) | {"verdict": c.verdict} for c in found], indent=2))
+            print(dump_json([dataclasses.asdict(c) | {"verdict": c.verdict} for c in found]))
         else:
             _print_table(found)
         return 1 if any(comparison.verdict == "lower" for comparison in found) else 0
@@ -78,11 +77,14 @@ class ReproduceCommand:
             raise InvalidInputError(
                 f"--defects: {', '.join(sorted(unknown))} has none to show; use {', '.join(DEFECTIVE)}"
             )
-        for method in self.methods or DEFECTIVE:
-            for setting in ("published", "own"):
-                spec = defect_spec(method, setting, self.width)
-                record = train_and_diagnose(spec, self.runs_dir, progress=not self.quiet)
-                print(f"{method}, {setting}: {self.runs_dir / record.name}: {record.status.value}")
+        for spec in [
+            defect_spec(method, setting, self.width)
+            for method in self.methods or DEFECTIVE
+            for setting in ("published", "own")
+        ]:
+            record = train_and_diagnose(spec, self.runs_dir, device=self.device, progress=not self.quiet)
+            where = self.runs_dir / record.name
+            print(f"{spec.network.method}, {spec.setting}: {where}: {record.status.value}")
         print(f"onelip paper {' '.join(self.methods or DEFECTIVE)} --study {self.runs_dir}")
         return 0
 
@@ -103,9 +105,6 @@ def _print_table(found: list[EpochComparison]) -> None:
         losses = (c.train_loss, c.published_train_loss)
         cells = [*(f"{100 * share:.1f}" for share in shares), *(f"{loss:.3f}" for loss in losses)]
         table.add_row(c.method, c.size, str(c.epoch), *cells, f"{c.core_seconds:.0f}", c.verdict)
-    console = Console()
+    console = Terminal()
     console.print(table)
     console.print("verdict: 4 points or 3 standard errors of accuracy and of certified accuracy at 36/255")
-
-
-COMMAND = ReproduceCommand

@@ -1,15 +1,24 @@
-"""`onelip runs list|show|rm`: look at the runs in a folder and delete some."""
+"""List, show or delete runs.
+
+```
+onelip runs list --method soc
+onelip runs show soc-XS
+onelip runs rm soc-XS
+```
+
+A run is a folder with its record and its network, made by `onelip train`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from rich.table import Table
 
-from onelip.bench.runs import (
+from onelip.bench.cli.options import Json, RunsFolder, sub_commands
+from onelip.bench.records import (
     SCHEMA_VERSION,
     RunStatus,
     StoredRun,
@@ -23,27 +32,21 @@ from onelip.bench.terminal import Terminal, plain_table, say, visible
 from onelip.errors import InvalidInputError
 
 
-@dataclass(frozen=True)
-class ListRuns:
+@dataclass(frozen=True, kw_only=True)
+class ListRuns(Json, RunsFolder):
     """List the runs, oldest first; records that cannot be read are named after the table."""
 
-    runs_dir: Path = Path("runs")
-    """Folder with one sub-folder per run."""
     method: tuple[str, ...] = ()
     """Only runs of these methods."""
     dataset: tuple[str, ...] = ()
     """Only runs on these data sets."""
-    status: tuple[str, ...] = ()
-    """Only runs with these statuses: running, finished, diverged, failed, interrupted, pruned."""
+    status: tuple[RunStatus, ...] = ()
+    """Only runs with these statuses."""
     metrics: tuple[str, ...] = ("test_accuracy", "test_certified_accuracy_36")
     """Metrics to show as columns."""
-    json: bool = False
-    """Print JSON with the complete records."""
 
     def run(self) -> int:
         """Print the chosen runs."""
-        if unknown := set(self.status) - set(RunStatus):
-            raise InvalidInputError(f"unknown status {', '.join(sorted(unknown))}; known: {', '.join(RunStatus)}")
         loaded = load_records(self.runs_dir)
         runs = [run for run in loaded.runs if self._chosen(run)]
         if self.json:
@@ -63,16 +66,12 @@ class ListRuns:
         )
 
 
-@dataclass(frozen=True)
-class ShowRun:
+@dataclass(frozen=True, kw_only=True)
+class ShowRun(Json, RunsFolder):
     """Show everything that is recorded about one run."""
 
-    name: tyro.conf.Positional[str]
+    name: str = field(kw_only=False)
     """Name of the run, or as much of its beginning as makes it unique."""
-    runs_dir: Path = Path("runs")
-    """Folder with one sub-folder per run."""
-    json: bool = False
-    """Print JSON."""
 
     def run(self) -> int:
         """Print one record."""
@@ -85,14 +84,12 @@ class ShowRun:
         return 0
 
 
-@dataclass(frozen=True)
-class RemoveRuns:
+@dataclass(frozen=True, kw_only=True)
+class RemoveRuns(RunsFolder):
     """Delete runs with their records and checkpoints, after asking."""
 
-    names: tyro.conf.Positional[tuple[str, ...]]
+    names: tuple[str, ...] = field(kw_only=False)
     """Names of runs, or as much of their beginnings as makes them unique."""
-    runs_dir: Path = Path("runs")
-    """Folder with one sub-folder per run."""
     yes: bool = False
     """Do not ask."""
 
@@ -109,21 +106,6 @@ class RemoveRuns:
             remove_run(folder)
             print("deleted", visible(folder))
         return 0
-
-
-@dataclass(frozen=True)
-class RunsOptions:
-    """List, show or delete runs."""
-
-    action: (
-        Annotated[ListRuns, tyro.conf.subcommand("list")]
-        | Annotated[ShowRun, tyro.conf.subcommand("show")]
-        | Annotated[RemoveRuns, tyro.conf.subcommand("rm")]
-    )
-
-    def run(self) -> int:
-        """Do what was asked for."""
-        return self.action.run()
 
 
 def _confirmed(folder: Path) -> bool:
@@ -180,4 +162,4 @@ def _duration(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes else f"{seconds:.1f}s"
 
 
-COMMAND = RunsOptions
+Command = sub_commands("runs", list=ListRuns, show=ShowRun, rm=RemoveRuns)

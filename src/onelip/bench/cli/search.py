@@ -1,115 +1,93 @@
-"""`onelip search`: find learning rate and weight decay of a run."""
+"""Search the learning rate and weight decay of a training.
+
+```
+onelip search --method soc --size XS --dataset cifar10 --budget 5m
+```
+
+It does as the paper: 16 random points, log-uniform, learning rates in [1e-4, 1e-1], weight decays in
+[10^-5.5, 10^-3.5], the best at radius 36/255. The same command continues a stopped study; started twice, it has two
+workers.
+"""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any
 
-import optuna
-from optuna.trial import FrozenTrial
-
+from onelip.atomic_files import WriteError
+from onelip.bench.cli.options import AT_LEAST_1, FOLDER, Checkpoints, Output
+from onelip.bench.cli.train import TrainingOptions
 from onelip.bench.data import load
-from onelip.bench.runs import RunSpec, dump_json
-from onelip.bench.runs.devices import usable_device
-from onelip.bench.runs.durations import parse_duration
-from onelip.bench.search.searcher import SearchConfig, best_trial, search
+from onelip.bench.file_lock import RunLock
+from onelip.bench.records import dump_json
+from onelip.bench.records.durations import parse_duration
+from onelip.bench.records.machine import usable_device
+from onelip.bench.study.attempts import ExitCode, attempt
+from onelip.bench.study.job_base import JobOptions, JobStatus, state_of
+from onelip.bench.study.search import SearchConfig, SearchJob, best_trial, trial_rows
 from onelip.bench.terminal import Terminal, plain_table
-from onelip.bench.training import TrainOptions
-from onelip.factories import find_factory, search_working_folder
+from onelip.errors import InvalidInputError
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchCommand:
-    """Search learning rate and weight decay by validation certified accuracy.
-
-    Example: onelip search --method soc --size XS --dataset cifar10 --budget 5m
-
-    The default is the paper's: 16 random points, log-uniform, best at 36/255.
-
-    Learning rates are in [1e-4, 1e-1], weight decays in [10^-5.5, 10^-3.5].
-
-    The same command continues a stopped study; started twice, it has 2 workers.
-    """
-
-    spec: RunSpec
-    trials: int = 16
+class Command(Output, Checkpoints):
+    options: TrainingOptions = field(default_factory=TrainingOptions)
+    trials: Annotated[int, AT_LEAST_1] = 16
     """Number of points."""
-    sampler: Literal["random", "tpe"] = "random"
-    """random: as in the paper; tpe: points near those that did well."""
-    pruner: Literal["none", "halving"] = "none"
-    """halving: successive halving, gives up the worse two thirds of the runs after 11 % and 33 % of the budget."""
     search_seed: int = 0
     """Chooses the points; --seed is that of the training runs."""
-    studies_dir: Path = Path("studies")
+    studies_dir: Annotated[Path, FOLDER] = Path("studies")
     """Folder with one sub-folder per study."""
-    device: str | None = None
-    """cpu, cuda, ...; by default a GPU where there is one."""
-    checkpoint_every: str = "1m"
-    """Time between checkpoints of a run."""
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print the trials as JSON instead of a table."""
 
     def run(self) -> int:
         """Search; 1 if no trial was successful."""
-        search_working_folder()
-        if self.spec.network.is_factory:
-            find_factory(self.spec.network.model)  # one that cannot be imported is refused before there is a folder
-        config = SearchConfig(
-            base=self.spec,
-            trials=self.trials,
-            sampler=self.sampler,
-            pruner=self.pruner,
-            search_seed=self.search_seed,
-        )
-        seconds = parse_duration(self.checkpoint_every)
-        usable_device(self.device)  # what cannot be used, or is not here, is refused before there is a folder
-        if not (self.studies_dir / config.name).exists():
-            load(self.spec.network.dataset)
-        options = TrainOptions(device=self.device, checkpoint_seconds=seconds, progress=not self.quiet)
-        study = search(config, self.studies_dir, options, on_trial=lambda trial: None if self.quiet else _say(trial))
-        best = best_trial(study)
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise InvalidInputError("search does not run under torchrun; start the same command once per GPU instead")
+        spec = self.options.spec(self.device)
+        config = SearchConfig(base=spec, trials=self.trials, search_seed=self.search_seed)
+        folder = self.studies_dir / config.name
+        if not folder.exists():
+            load(spec.network.dataset)  # data that are not here are refused before there is a folder
+        job = SearchJob(config, usable_device(self.device))
+        work_on(job, folder, JobOptions(parse_duration(self.checkpoint_every), progress=not self.quiet))
+        rows, best = trial_rows(job, folder), best_trial(job, folder)
+        number = None if best is None else next(row["number"] for row in rows if row["run"] == best.name)
         if self.json:
-            _print_json(study, best)
+            print(dump_json({"best": number, "trials": rows}))
         else:
-            _print_table(study, best, self.studies_dir / config.name)
+            _print_table(rows, number, folder)
         return 0 if best is not None else 1
 
 
-def _say(trial: FrozenTrial) -> None:
-    value = "" if trial.value is None else f", certified accuracy {100 * trial.value:.2f} %"
-    print(f"trial {trial.number}: {trial.state.name.lower()}{value}", file=sys.stderr)
+def work_on(job: SearchJob, folder: Path, options: JobOptions) -> None:
+    """Do the trials that nobody else works on, and choose once all have ended."""
+    RunLock(folder).release()  # a folder that cannot be written is refused in one line
+    for one in (*job.needs, job):
+        one.record(folder)  # a damaged one is refused before anything is done
+    for one in (*job.needs, job):
+        states = [state_of(trial, folder).status for trial in job.needs]
+        if one is job and any(status in (JobStatus.PENDING, JobStatus.RUNNING) for status in states):
+            return
+        if attempt(one, folder, options) is ExitCode.UNWRITTEN:
+            raise WriteError("the search could not be written; the same command continues")
 
 
-def _print_json(study: optuna.Study, best: FrozenTrial | None) -> None:
-    trials = [
-        {"number": t.number, "state": t.state.name.lower(), "value": t.value, **t.params, **t.user_attrs}
-        for t in study.get_trials(deepcopy=False)
-    ]
-    print(dump_json({"best": None if best is None else best.number, "trials": trials}))
-
-
-def _print_table(study: optuna.Study, best: FrozenTrial | None, folder: Path) -> None:
+def _print_table(rows: Sequence[dict[str, Any]], best: int | None, folder: Path) -> None:
     table = plain_table((), ("trial", "learning rate", "weight decay", "certified %"))
     table.add_column("state", overflow="fold")
-    for trial in study.get_trials(deepcopy=False):
-        lr, decay = (trial.params.get(name) for name in ("lr", "weight_decay"))
-        numbers = ["-" if value is None else f"{value:.2e}" for value in (lr, decay)]
-        value = "-" if trial.value is None else f"{100 * trial.value:.2f}"
-        state = trial.state.name.lower() + (f": {trial.user_attrs['reason']}" if "reason" in trial.user_attrs else "")
-        is_best = best is not None and trial.number == best.number
-        table.add_row(str(trial.number), *numbers, value, state, style="bold" if is_best else "")
+    for row in rows:
+        value = "-" if row["value"] is None else f"{100 * row['value']:.2f}"
+        state = row["state"] + (f": {row['reason']}" if "reason" in row else "")
+        numbers = [f"{row[name]:.2e}" for name in ("lr", "weight_decay")]
+        table.add_row(str(row["number"]), *numbers, value, state, style="bold" if row["number"] == best else "")
     console = Terminal()
     console.print(table)
     console.print(f"study: {folder}", soft_wrap=True)
-    if best is not None:
-        chosen = f"--lr {best.params['lr']:.6g} --weight-decay {best.params['weight_decay']:.6g}"
-        console.print(f"best: trial {best.number}, {chosen}", soft_wrap=True)
-    else:
+    if best is None:
         console.print("no trial was successful")
-
-
-COMMAND = SearchCommand
+    else:
+        chosen = f"--lr {rows[best]['lr']:.6g} --weight-decay {rows[best]['weight_decay']:.6g}"
+        console.print(f"best: trial {best}, {chosen}", soft_wrap=True)

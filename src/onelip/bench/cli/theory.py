@@ -1,32 +1,33 @@
-"""`onelip theory`: the complexity table of the comparison paper."""
+"""Print the costs of every method, in symbols and in numbers.
+
+```
+onelip theory --c 128 --counted
+```
+
+Operations are multiply-accumulates of the forward pass; memory is the count of numbers (4 bytes each) kept for the
+backward pass. A method has a second row where onelip computes it in another way than its authors.
+
+Circular layers with one kernel act on frequencies for shapes where that is much cheaper than a convolution, which the
+formulas describe; counts are those of the form in use.
+"""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from rich.console import Console
-
+from onelip.bench.cli.options import Json
 from onelip.bench.cli.outcome_tables import short_number
-from onelip.bench.measurement.complexity import LayerShape, TheoryRow, pretty
-from onelip.bench.measurement.layer_costs import CountedCosts, CountedRow, counted_rows
-from onelip.bench.terminal import plain_table
+from onelip.bench.measurement.layer_costs import CountedRow, counted_rows
+from onelip.bench.paper.complexity import CountedCosts, LayerShape, TheoryRow, pretty
+from onelip.bench.records import dump_json
+from onelip.bench.terminal import Terminal, plain_table
+from onelip.layers.kernel_layers import FREQUENCY_SHARE, WHOLE_SHARE
 from onelip.linalg.fourier import LARGEST_WHOLE
-from onelip.linalg.thresholds import thresholds
+from onelip.protocol import NOT_GIVEN
 
 
-@dataclass(frozen=True)
-class Theory:
-    """Print the costs of every method in symbols and for one layer.
-
-    Operations are multiply-accumulates of the forward pass; memory is the count of numbers (4 bytes each) kept for
-    the backward pass. A method has a second row where onelip computes it in another way than its authors.
-
-    Circular layers with one kernel act on frequencies for shapes where that is much cheaper than a convolution, which
-    the formulas describe; counts are those of the form in use.
-    """
-
+@dataclass(frozen=True, kw_only=True)
+class Command(Json):
     b: int = 256
     """Batch size."""
 
@@ -45,35 +46,31 @@ class Theory:
     counted: bool = False
     """Also run onelip's layers on tensors without memory and print what was counted."""
 
-    json: bool = False
-    """Print JSON instead of tables."""
-
     def run(self) -> int:
         """Print the table."""
         shape = LayerShape(self.b, self.s, self.c, self.k, self.t)
         rows = counted_rows(shape, self.counted)
-        _print_json(shape, rows) if self.json else _print_tables(shape, rows, self.counted)
+        if not self.json:
+            _print_tables(shape, rows, self.counted)
+            return 0
+        entries = [
+            {"method": row.method, "source": row.source, "formulas": asdict(row.costs), "values": row.at(shape)}
+            | ({"counted": asdict(count)} if count else {})
+            for row, count in rows
+        ]
+        print(dump_json({"shape": asdict(shape), "rows": entries}))
         return 0
 
 
-def _print_json(shape: LayerShape, rows: list[CountedRow]) -> None:
-    entries: list[dict[str, Any]] = []
-    for row, count in rows:
-        entry: dict[str, Any] = {"method": row.method, "source": row.source}
-        entry |= {"formulas": asdict(row.costs), "values": row.at(shape)}
-        entries.append(entry | ({"counted": asdict(count)} if count else {}))
-    print(json.dumps({"shape": asdict(shape), "rows": entries}, indent=2))
-
-
 def _print_tables(shape: LayerShape, rows: list[CountedRow], counted: bool) -> None:
-    console = Console(highlight=False)
+    console = Terminal()
     costs = [(row.method, row.source, row.costs) for row, _ in rows]
     what = [(method, by, cost.input_operations, cost.parameter_operations) for method, by, cost in costs]
     parts = ("of the input", "of the parameters")
     console.print(plain_table(("method", "by", *parts), (), what, title="What is computed", wrapped=parts))
     console.print(
-        f"By frequency: where that takes less than {thresholds().whole_share} of the products on images up to "
-        f"{LARGEST_WHOLE} x {LARGEST_WHOLE}, {thresholds().frequency_share} on larger ones. Costs are of CONV.\n"
+        f"By frequency: where that takes less than {WHOLE_SHARE} of the products on images up to "
+        f"{LARGEST_WHOLE} x {LARGEST_WHOLE}, {FREQUENCY_SHARE} on larger ones. Costs are of CONV.\n"
     )
     for part in ("input", "parameter"):
         names = (f"{part}_macs", f"{part}_memory")
@@ -92,13 +89,10 @@ def _print_tables(shape: LayerShape, rows: list[CountedRow], counted: bool) -> N
 
 
 def _values(row: TheoryRow, count: CountedCosts | None, part: str, shape: LayerShape, counted: bool) -> list[str]:
-    cells = [row.method, row.source]
+    cells, given = [row.method, row.source], row.at(shape)
     for name in (f"{part}_macs", f"{part}_memory"):
-        cells.append(short_number(row.at(shape)[name]))
+        cells.append(short_number(given[name]) if name in given else NOT_GIVEN)
         if counted:
             mark = " *" if count and count.by_frequency else ""
             cells.append(short_number(getattr(count, name)) + mark if count else "")
     return cells
-
-
-COMMAND = Theory

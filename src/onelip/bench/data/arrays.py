@@ -1,7 +1,7 @@
 """Data sets of one's own from arrays, tensors or any indexable data set, kept in the cache under a name of its content.
 
     data = from_arrays(images, labels, name="flowers")       # data.name is such as arrays:flowers-5f0c61a2b3d4
-    train(RunSpec(network=NetworkSpec(method="aol", dataset=data.name), epochs=10), Path("runs"))
+    train(RunOptions(network=NetworkSpec(method="aol", dataset=data.name), epochs=10), Path("runs"))
 
 The name ends in a hash of all pixels and labels: a run continues on the same data or not at all.
 """
@@ -17,10 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from onelip.bench.data.cache import save
-from onelip.bench.data.dataset import Dataset
-from onelip.bench.data.own import find_kept, own_name
-from onelip.bench.data.seeds import generator_for
+from onelip.bench.data.cache import kept, own_name
+from onelip.bench.data.dataset import Dataset, generator_for
 from onelip.errors import InvalidInputError
 from onelip.protocol import DatasetInfo
 
@@ -65,10 +63,8 @@ def from_arrays(
         digest.update(np.ascontiguousarray(pixels).data)
         digest.update(numbers.data)
     digest.update(repr((class_names and list(class_names), None if len(parts) == 2 else seed)).encode())
-    dataset = assemble(own_name("arrays", name, digest.hexdigest()), parts, class_names, "given as arrays", seed)
-    if find_kept(dataset.name) is None:
-        save(dataset)
-    return dataset
+    full_name = own_name("arrays", name, digest.hexdigest())
+    return kept(full_name, lambda: assemble(full_name, parts, class_names, "given as arrays", seed))
 
 
 def from_dataset(dataset: Any, test: Any = None, **options: Any) -> Dataset:

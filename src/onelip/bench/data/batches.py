@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from onelip.bench.data.augmentation import Augmentation
-from onelip.bench.data.seeds import generator_for
-from onelip.bench.data.splits import DataSplit
+from onelip.bench.data.dataset import DataSplit, generator_for
 from onelip.errors import InvalidInputError
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,18 +20,21 @@ import torch
 
 from onelip.atomic_files import write_atomically
 from onelip.bench.data.dataset import ARRAYS, DataError, Dataset
+from onelip.bench.records.data_sets import (
+    FORMAT_VERSION,
+    UNREADABLE,
+    cached_info,
+    dataset_info,
+    header_digest,
+    is_own,
+    stored_at,
+    stored_header,
+)
+from onelip.errors import OnelipError
 from onelip.local_machine import cache_folder
 from onelip.protocol import DatasetInfo
 
-FORMAT_VERSION = 2
-_READABLE_VERSIONS = (1, 2)
-"""Files of version 1 have no facts about the data set and no checksum of the header."""
-_UNREADABLE = (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError)
-
-
-def stored_at(name: str) -> Path:
-    """Where the data set of this name is, or would be."""
-    return cache_folder() / f"{name.replace(':', '-')}.safetensors"
+_READABLE_VERSIONS = (1, FORMAT_VERSION)
 
 
 def cache_file(info: DatasetInfo) -> Path:
@@ -48,7 +53,7 @@ def save(dataset: Dataset) -> Path:
         "class_names": dataset.class_names,
         "sha256": {name: _digest(array) for name, array in arrays.items()},
     }
-    header["header_sha256"] = _header_digest(header)
+    header["header_sha256"] = header_digest(header)
     path = cache_file(dataset.info)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +73,7 @@ def load_cached(info: DatasetInfo) -> Dataset:
         raise DataError(f"{info.name} is not in {path.parent}; get it with {again}")
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
-            header = _header(file)
+            header = stored_header(file)
             if header["format_version"] not in _READABLE_VERSIONS:
                 raise DataError(f"{path}: format {header['format_version']}, expected {FORMAT_VERSION}; run {again}")
             arrays = {name: file.get_tensor(name) for name in ARRAYS}
@@ -78,22 +83,8 @@ def load_cached(info: DatasetInfo) -> Dataset:
         return Dataset(info, **arrays, class_names=tuple(header["class_names"]), note=header["note"])
     except DataError:
         raise
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise DataError(f"{path}: damaged, or not written by onelip ({error}); run {again}") from error
-
-
-def cached_info(path: Path) -> DatasetInfo | None:
-    """The facts in the header of a stored data set; None if there are none that can be read."""
-    try:
-        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
-            values = _header(file)["info"]
-        values["mean"] = tuple(float(value) for value in values["mean"])
-        info = DatasetInfo(**values)
-        counts = (info.num_classes, info.image_size, info.channels, info.train_size, info.test_size)
-        good = all(type(count) is int and count > 0 for count in counts) and len(info.mean) == info.channels
-        return info if good and isinstance(info.name, str) else None
-    except _UNREADABLE:
-        return None
 
 
 def read_note(info: DatasetInfo) -> str | None:
@@ -102,23 +93,33 @@ def read_note(info: DatasetInfo) -> str | None:
         return None
     try:
         with safetensors.safe_open(cache_file(info), framework="pt", device="cpu") as file:
-            return str(_header(file)["note"])
-    except _UNREADABLE:
+            return str(stored_header(file)["note"])
+    except UNREADABLE:
         return "damaged"
-
-
-def _header(file: Any) -> dict[str, Any]:
-    """The header of an open file; ValueError if it is not as it was written."""
-    header: dict[str, Any] = json.loads(file.metadata()["onelip"])
-    if header["format_version"] == FORMAT_VERSION and header["header_sha256"] != _header_digest(header):
-        raise ValueError("the checksum of the header differs")
-    return header
-
-
-def _header_digest(header: dict[str, Any]) -> str:
-    content = {name: value for name, value in header.items() if name != "header_sha256"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(array: torch.Tensor) -> str:
     return hashlib.sha256(array.contiguous().numpy().data).hexdigest()
+
+
+def own_name(kind: str, word: str, digest: str) -> str:
+    """The name of a data set of one's own with this SHA-256 of its content."""
+    plain = re.sub(r"[^A-Za-z0-9._]+", "-", word).strip("-.")[:40] or "data"
+    return f"{kind}:{plain}-{digest[:12]}"
+
+
+def kept(name: str, make: Callable[[], Dataset]) -> Dataset:
+    """The data set of this name in the cache; if it is not there, or damaged, it is made and stored."""
+    try:
+        return load_cached(dataset_info(name))
+    except OnelipError:
+        dataset = make()
+    save(dataset)
+    return dataset
+
+
+def list_own() -> list[str]:
+    """The names of one's own data sets in the cache."""
+    files = sorted(file for file in cache_folder().glob("*.safetensors") if file.is_file())
+    infos: list[Any] = [cached_info(file) for file in files]
+    return [info.name for info in infos if info is not None and is_own(info.name)]

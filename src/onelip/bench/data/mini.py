@@ -1,8 +1,9 @@
-"""`cifar10-mini`: 4,000 training and 1,000 test images of CIFAR-10 that come with the package.
+"""`cifar10-mini`: 4,000 training and 1,000 test images of CIFAR-10 that come with the extra `bench`.
 
 The rule: of each class, the first 400 images of the official training set and the first 100 of the official
 test set. Each class is one lossless WebP, 32 pixels wide, its 500 images below each other, training images first
-(8.2 MB in all; PNG would need 11.6 MB). Image number i of every class comes before image number i + 1 of any, so
+(8.2 MB in all; PNG would need 11.6 MB), in a distribution of its own, packages/cifar10-mini, which the library is
+smaller without. Image number i of every class comes before image number i + 1 of any, so
 that every prefix is balanced.
 """
 
@@ -14,10 +15,10 @@ from importlib import resources
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from onelip.bench.data.cifar_layouts import CIFAR10_CLASSES
-from onelip.bench.data.dataset import DataError, Dataset
+from onelip.bench.data.cifar import CIFAR10_CLASSES
+from onelip.bench.data.dataset import UNREADABLE_IMAGE, DataError, Dataset
 from onelip.protocol import DATA_SETS
 
 _TRAIN_PER_CLASS, _TEST_PER_CLASS = 400, 100
@@ -38,11 +39,13 @@ def read_mini() -> Dataset:
 
 
 def _class_pixels(name: str) -> NDArray[np.uint8]:
-    file = resources.files("onelip.bench.data") / "cifar10_mini" / f"{name}.webp"
     try:
+        file = resources.files("onelip_cifar10_mini") / f"{name}.webp"
         with file.open("rb") as stream, Image.open(stream) as image:
             pixels = np.asarray(image.convert("RGB"))
-    except (OSError, UnidentifiedImageError) as error:
+    except ModuleNotFoundError:
+        raise DataError("the images of cifar10-mini are not installed; in a clone: pip install '.[bench]'") from None
+    except UNREADABLE_IMAGE as error:
         raise DataError(f"cannot read the embedded {name}.webp ({error}); reinstall onelip and pillow") from error
     if pixels.shape != ((_TRAIN_PER_CLASS + _TEST_PER_CLASS) * 32, 32, 3):
         raise DataError(f"the embedded {name}.webp has the wrong size {pixels.shape}; reinstall onelip")

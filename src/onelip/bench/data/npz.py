@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onelip.bench.data.archive import check_regular
+from onelip.bench.data.archive import check_regular, reading
 from onelip.bench.data.arrays import assemble, to_labels, to_pixels
-from onelip.bench.data.cache import save
+from onelip.bench.data.cache import kept, own_name
 from onelip.bench.data.dataset import Dataset
-from onelip.bench.data.own import find_kept, own_name
 from onelip.errors import InvalidInputError, one_line
 from onelip.machine_memory import most_bytes
 
@@ -41,24 +39,21 @@ def read_npz(path: Path | str, seed: int = 0) -> Dataset:
     """
     path = Path(path)
     check_regular(path)
-    with path.open("rb") as stream:
-        name = own_name("npz", path.stem, hashlib.file_digest(stream, "sha256").hexdigest())
-    if (kept := find_kept(name)) is not None:
-        return kept
-    try:
-        arrays = _read_arrays(path)
-        parts = [(to_pixels(arrays["images"], "images"), to_labels(arrays["labels"], "labels"))]
-        if "test_images" in arrays:
-            test = to_pixels(arrays["test_images"], "test_images"), to_labels(arrays["test_labels"], "test_labels")
-            parts.append(test)
-        names = [str(one) for one in arrays["class_names"]] if "class_names" in arrays else None
-        dataset = assemble(name, parts, names, f"read from {path.resolve()}", seed)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{path}: {error}") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as error:
-        raise InvalidInputError(f"{path}: damaged or not a NumPy archive ({error!s:.200})") from error
-    save(dataset)
-    return dataset
+    with reading(path, " or not a NumPy archive"):
+        with path.open("rb") as stream:
+            name = own_name("npz", path.stem, hashlib.file_digest(stream, "sha256").hexdigest())
+        return kept(name, lambda: _read(path, name, seed))
+
+
+def _read(path: Path, name: str, seed: int) -> Dataset:
+    arrays = _read_arrays(path)
+    parts = [
+        (to_pixels(arrays[f"{part}images"], f"{part}images"), to_labels(arrays[f"{part}labels"], f"{part}labels"))
+        for part in ("", "test_")
+        if f"{part}images" in arrays
+    ]
+    names = [str(one) for one in arrays["class_names"]] if "class_names" in arrays else None
+    return assemble(name, parts, names, f"read from {path.resolve()}", seed)
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:

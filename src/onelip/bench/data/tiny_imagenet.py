@@ -10,21 +10,18 @@ The check is the checksum of the zip, not of the decoded pixels: JPEG decoders m
 from __future__ import annotations
 
 import hashlib
-import io
 import re
 import zipfile
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 
-from onelip.bench.data.archive import check_regular
-from onelip.bench.data.dataset import Dataset, Progress, in_threads, silent
+from onelip.bench.data.archive import check_regular, check_size, reading
+from onelip.bench.data.dataset import UNREADABLE_IMAGE, Dataset, Progress, decode_all, open_image, silent
 from onelip.errors import InvalidInputError
 from onelip.protocol import DATA_SETS, DatasetInfo
 
@@ -51,19 +48,16 @@ def read_tiny_imagenet(
 ) -> Dataset:
     """Decode the zip or folder; a part of the data set is accepted and says so in its note."""
     check_regular(path)
-    try:
+    with reading(path, ", or not a Tiny ImageNet zip or folder"):
         files = _open_folder(path) if path.is_dir() else _open_zip(path)
         try:
             ids, class_names = _classes(files, info)
             train, test = _train_files(files, ids), _test_files(files, ids)
-            images = _decode(files, [name for name, _ in train + test], info.image_size, progress)
+            names, size = [name for name, _ in train + test], info.image_size
+            pixels = decode_all(lambda name: _decode_jpeg(files.read(name), name, size), names, info.shape, progress)
         finally:
             files.close()
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{path}: {error}") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, ValueError, RuntimeError) as error:
-        # RuntimeError: encrypted, or compressed by a method that Python does not have
-        raise InvalidInputError(f"{path}: damaged, or not a Tiny ImageNet zip or folder ({error})") from error
+    images = torch.from_numpy(pixels)
     labels = torch.tensor([label for _, label in train + test])
     split = len(train)
     note = _note(path, len(train), len(test), info, zip_md5, progress)
@@ -80,7 +74,7 @@ def _open_zip(path: Path) -> _Files:
     names = [name.removeprefix(top) for name in archive.namelist() if name.startswith(top)]
 
     def read(name: str) -> bytes:
-        _check_size(name, archive.getinfo(top + name).file_size)  # zipfile reads no more than this
+        check_size(name, archive.getinfo(top + name).file_size, LARGEST_FILE)  # zipfile reads no more than this
         return archive.read(top + name)
 
     return _Files(names, read, archive.close)
@@ -95,15 +89,10 @@ def _open_folder(path: Path) -> _Files:
 
     def read(name: str) -> bytes:
         check_regular(top / name)
-        _check_size(name, (top / name).stat().st_size)
+        check_size(name, (top / name).stat().st_size, LARGEST_FILE)
         return (top / name).read_bytes()
 
     return _Files(names, read, lambda: None)
-
-
-def _check_size(name: str, size: int) -> None:
-    if size > LARGEST_FILE:
-        raise InvalidInputError(f"{name} has {size:,} bytes, far more than any file of this data set")
 
 
 def _classes(files: _Files, info: DatasetInfo) -> tuple[dict[str, int], tuple[str, ...]]:
@@ -136,25 +125,15 @@ def _test_files(files: _Files, ids: dict[str, int]) -> Labelled:
     return found
 
 
-def _decode(files: _Files, names: Sequence[str], size: int, progress: Progress) -> torch.Tensor:
-    images = np.empty((len(names), 3, size, size), dtype=np.uint8)
-
-    def decode(index: int) -> None:
-        images[index] = _decode_jpeg(files.read(names[index]), names[index], size)
-
-    in_threads(decode, range(len(names)), "decoding images", progress)
-    return torch.from_numpy(images)
-
-
 def _decode_jpeg(content: bytes, name: str, size: int) -> NDArray[np.uint8]:
     try:
-        with Image.open(io.BytesIO(content), formats=["JPEG"]) as image:
+        with open_image(content, "JPEG") as image:
             if image.size != (size, size):
                 raise InvalidInputError(f"{name} has {image.size} pixels, expected ({size}, {size})")
             return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
+    except InvalidInputError:
+        raise
+    except UNREADABLE_IMAGE as error:
         raise InvalidInputError(f"{name} is not a readable JPEG ({error})") from error
 
 

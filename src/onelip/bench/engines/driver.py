@@ -7,9 +7,10 @@ may work on one study; a job belongs to whoever has its lock, and the others wai
 from __future__ import annotations
 
 import heapq
+import math
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -57,6 +58,7 @@ class Driver:
         self._queued: set[str] = set()
         self._elsewhere: set[str] = set()
         self._deaths: Counter[str] = Counter()
+        self._shared: set[str] = set()
 
     def run(self) -> dict[str, JobState]:
         """Until nothing is left to do; the states of all jobs by name, those that could not be run included."""
@@ -85,8 +87,7 @@ class Driver:
         if state.status is JobStatus.RUNNING:
             self._elsewhere.add(job.name)
         elif state.status is JobStatus.DONE or (state.status is JobStatus.FAILED and state.is_final):
-            self.observer.know(job, state)
-            self._settle(job, state)
+            self._settle(job, state, self.observer.know)
         else:
             return False
         return True
@@ -105,8 +106,26 @@ class Driver:
             heapq.heappop(self._ready)
             self._queued.discard(job.name)
             if job.name not in self.states and not self._is_taken(job):
-                self.engine.start(job)
-                self.observer.started(job)
+                jobs = [job, *self._companions(job)]
+                self.engine.start(*jobs)
+                for one in jobs:
+                    self.observer.started(one)
+
+    def _companions(self, job: Job) -> list[Job]:
+        """Jobs for the process of this one: to begin takes longer than to count. None is begun like this twice."""
+        if not self._may_share(job) or (processes := self.engine.counting_processes()) < 1:
+            return []
+        ready = [self.jobs[index] for index in sorted(self._ready) if self._may_share(self.jobs[index])]
+        chosen = [one for one in ready[: math.ceil((len(ready) + 1) / processes) - 1] if not self._is_taken(one)]
+        self._ready = [index for index in self._ready if self.jobs[index] not in chosen]
+        heapq.heapify(self._ready)
+        self._queued.difference_update(one.name for one in chosen)
+        self._shared.update(one.name for one in (job, *chosen))
+        return chosen
+
+    def _may_share(self, job: Job) -> bool:
+        is_known = job.name in self._shared or job.name in self.states
+        return job.kind == "measure" and not job.uses_device and not job.network.is_factory and not is_known
 
     def _ended(self, job: Job, ended: Ended) -> None:
         state = job.recorded(self.study)
@@ -114,27 +133,27 @@ class Driver:
             if state.status is JobStatus.PENDING:
                 reason = ended.reason or last_output(job, self.study) or "it ended without a result"
                 state = JobState(JobStatus.FAILED, reason)
-            self.observer.ended(job, state)
-            self._settle(job, state)
+            self._settle(job, state, self.observer.ended)
         elif ended.code in (ExitCode.BUSY, ExitCode.DONE):  # done, and the file system will show the record later
             self._elsewhere.add(job.name)
-        elif ended.code in (None, ExitCode.LEFT, _INTERRUPTED):
+        elif ended.code is None or ended.code in (ExitCode.LEFT, _INTERRUPTED):
             self._queue(job)
         elif self._deaths[job.name] + 1 < MOST_DEATHS:
             self._deaths[job.name] += 1
             self._queue(job)
         else:
-            assert ended.code is not None
-            where = f"see {JOBS}/{job.name}/{OUTPUT_FILE}"
-            reason = f"its process ended {MOST_DEATHS} times with {_ending(ended.code)}; {where}"
+            code = ended.code
+            ending = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"code {code}"
+            reason = f"its process ended {MOST_DEATHS} times with {ending}; see {JOBS}/{job.name}/{OUTPUT_FILE}"
             if ended.code == ExitCode.UNWRITTEN:
                 reason = ended.reason or last_output(job, self.study) or reason
             state = JobState(JobStatus.FAILED, reason, is_final=False)
-            self.observer.ended(job, state)
-            self._settle(job, state)
+            self._settle(job, state, self.observer.ended)
 
-    def _settle(self, job: Job, state: JobState) -> None:
-        """Keep the state, and see which jobs have waited for it."""
+    def _settle(self, job: Job, state: JobState, tell: Callable[[Job, JobState], None] | None = None) -> None:
+        """Tell the state and keep it, and see which jobs have waited for it."""
+        if tell is not None:
+            tell(job, state)
         self.states[job.name] = state
         self._elsewhere.discard(job.name)
         for dependent in self._dependents[job.name]:
@@ -150,8 +169,7 @@ class Driver:
 
     def _look_elsewhere(self) -> None:
         """Jobs that other processes worked on: done, or left for whoever comes."""
-        for index in sorted(self._order[name] for name in self._elsewhere):
-            job = self.jobs[index]
+        for job in [job for job in self.jobs if job.name in self._elsewhere]:
             state = state_of(job, self.study)
             if state.status is JobStatus.RUNNING:
                 continue
@@ -159,9 +177,4 @@ class Driver:
             if state.status is JobStatus.PENDING:
                 self._queue(job)
             else:
-                self.observer.know(job, state)
-                self._settle(job, state)
-
-
-def _ending(code: int) -> str:
-    return f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"code {code}"
+                self._settle(job, state, self.observer.know)

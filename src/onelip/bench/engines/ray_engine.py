@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import onelip
-from onelip.bench.engines.engine_base import Ended, Engine
-from onelip.bench.engines.process import run_process
-from onelip.bench.engines.ray_address import cluster_address
-from onelip.bench.engines.ray_apart import Errand, StudyKeeper, run_apart
-from onelip.bench.engines.resources import gpu_share
+from onelip.bench.engines.engine_base import Ended, Engine, gpu_share, look_until, run_process
 from onelip.bench.study.attempts import ExitCode
+from onelip.bench.study.estimates import predicted_bytes
 from onelip.bench.study.job_base import Job
-from onelip.bench.study.job_memory import predicted_bytes
 from onelip.bench.terminal import say
 from onelip.errors import InvalidInputError, OnelipError, one_line
 
@@ -31,15 +28,13 @@ class RayEngine(Engine):
     """Jobs on a running cluster, or on one that is started on this machine.
 
     Args:
-        study: its folder, which all nodes see under the same path, unless `is_apart`.
+        study: its folder, which all nodes see under the same path.
         address: of the cluster, "auto" for the one that this machine belongs to. Without it that one is used if there
             is one, and else one is started here, which ends with this process.
         workers: start a cluster here, for so many jobs at once.
         cpus_per_job: cores that a job asks for; one that has to run alone on a CPU asks for a whole node.
         card_gib: memory of the GPUs; small jobs whose results do not depend on time then share one.
         constraint: a resource of Ray that nodes must have, such as accelerator_type:A100.
-        is_apart: only this machine sees the folder of the study: files travel through the object store.
-        worker_folder: where jobs work on their nodes then; by default the folder for temporary files.
         checkpoint_every: time between checkpoints.
         gpus_per_training: GPUs that a training is split over.
         device: cpu or cuda, of the study.
@@ -55,8 +50,6 @@ class RayEngine(Engine):
         cpus_per_job: int | None = None,
         card_gib: int | None = None,
         constraint: str | None = None,
-        is_apart: bool = False,
-        worker_folder: Path | None = None,
         checkpoint_every: str = "30s",
         gpus_per_training: int = 1,
         device: str = "cpu",
@@ -89,23 +82,15 @@ class RayEngine(Engine):
             say(f"no node of the cluster has the resource {constraint}: all jobs wait until one joins it")
         if device == "cuda" and max(node.get("GPU", 0) for node in nodes) < gpus_per_training:
             say(f"no node of the cluster has {gpus_per_training} GPU: jobs wait until one joins; see `ray status`")
-        self._worker_folder = None if worker_folder is None else str(worker_folder)
-        self._keeper = self._start_keeper() if is_apart else None
         self._tasks: dict[Any, str] = {}
         self._began: set[str] = set()
 
-    def _start_keeper(self) -> Any:
-        here = self._ray.get_runtime_context().get_node_id()
-        affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
-        options = {"num_cpus": 0, "scheduling_strategy": affinity, "max_restarts": -1, "max_task_retries": -1}
-        return self._ray.remote(StudyKeeper).options(**options).remote(str(self.study.resolve()))
-
-    def start(self, job: Job) -> None:
+    def start(self, job: Job, *others: Job) -> None:
         """Queue a task."""
         gpus = gpu_share(job, self.card_gib, self.gpus_per_training)
         cpus = self._largest_cpus if job.runs_alone and job.device == "cpu" else self.cpus_per_job
         cpus = min(cpus, self._largest_cpus)
-        command = self.command(job, cpus)
+        command = self.command(job, threads=cpus)
         options = {
             "name": job.name,
             "num_cpus": cpus,
@@ -117,13 +102,7 @@ class RayEngine(Engine):
             "scheduling_strategy": "SPREAD" if job.name in self._began else "DEFAULT",
         }
         self._began.add(job.name)
-        if self._keeper is None:
-            reference = self._ray.remote(run_process).options(**options).remote(command)
-        else:
-            task = self._ray.remote(run_apart).options(**options)
-            study = self.study.resolve()
-            reference = task.remote(self._keeper, Errand.of(job, study), command, str(study), self._worker_folder)
-        self._tasks[reference] = job.name
+        self._tasks[self._ray.remote(run_process).options(**options).remote(command)] = job.name
 
     def _memory(self, job: Job) -> int | None:
         """What a job on a CPU asks for; one that no node has room for says so itself, instead of waiting for ever."""
@@ -137,17 +116,20 @@ class RayEngine(Engine):
 
     def wait(self, seconds: float) -> list[Ended]:
         """Until a task ends."""
-        done, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
-        ended = []
-        for task in done:
-            name = self._tasks.pop(task)
-            try:
-                ended.append(Ended(name, self._ray.get(task)))
-            except self._ray.exceptions.RayTaskError as error:  # of the node: it could not start the command
-                ended.append(Ended(name, ExitCode.UNWRITTEN, one_line(error.cause)))
-            except self._ray.exceptions.RayError:
-                ended.append(Ended(name, None))
-        return ended
+        return look_until(self._look, seconds)
+
+    def _look(self) -> list[Ended]:
+        done, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=0)
+        return [self._end_of(task) for task in done]
+
+    def _end_of(self, task: Any) -> Ended:
+        name = self._tasks.pop(task)
+        try:
+            return Ended(name, self._ray.get(task))
+        except self._ray.exceptions.RayTaskError as error:  # of the node: it could not start the command
+            return Ended(name, ExitCode.UNWRITTEN, one_line(error.cause))
+        except self._ray.exceptions.RayError:
+            return Ended(name, None)
 
     def stop(self) -> None:
         """Cancel all tasks; those that run stop their process, which saves a checkpoint."""
@@ -166,8 +148,54 @@ def _import_ray() -> Any:
         import ray
         import ray.cloudpickle
         import ray.exceptions
-        import ray.util.scheduling_strategies
     except ImportError as error:
         raise InvalidInputError('the engine ray needs the extra "ray": pip install "onelip[bench,ray]"') from error
     ray.cloudpickle.register_pickle_by_value(onelip)  # what starts the command on a node has no need of torch itself
     return ray
+
+
+_TIMEOUT_SECONDS = 5.0
+
+# Heads of Ray speak gRPC, which is HTTP/2: a client's first words and empty settings, answered by settings.
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+_SETTINGS_FRAME, _TYPE_OF_FRAME = 4, 3
+
+
+def cluster_address(ray: Any, given: str | None) -> str | None:
+    """host:port of the cluster that answers for an address of a user, or None where Ray is to start one.
+
+    Without an address, and for "auto", Ray knows: RAY_ADDRESS, or the cluster that this machine belongs to.
+    """
+    try:
+        found = ray._private.services.canonicalize_bootstrap_address(given)
+    except ConnectionError as error:
+        raise InvalidInputError("no Ray cluster runs on this machine: `ray start --head` starts one") from error
+    except ValueError:
+        found = given
+    if found is None:
+        return None
+    host, _, port = found.rpartition(":")
+    if not (host and port.isdigit() and int(port) < 2**16) or "/" in host:
+        raise InvalidInputError(f"the address of a Ray cluster is auto or host:port, got {found!r}")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT_SECONDS) as connection:
+            answer = None if os.environ.get("RAY_USE_TLS") == "1" else _answer(connection)
+    except OSError as error:
+        raise InvalidInputError(
+            f"no Ray cluster answers at {found}: {error.strerror or error}; `ray start --head` starts one, "
+            "`ray stop` forgets one that has ended"
+        ) from error
+    if answer is not None and answer[_TYPE_OF_FRAME : _TYPE_OF_FRAME + 1] != bytes([_SETTINGS_FRAME]):
+        raise InvalidInputError(
+            f"what listens at {found} is not the head of a Ray cluster; its port is 6379 by default"
+        )
+    return found
+
+
+def _answer(connection: socket.socket) -> bytes:
+    """The beginning of the first frame, or of whatever comes; fewer bytes where the other side hangs up."""
+    connection.sendall(_GREETING)
+    answer = b""
+    while len(answer) <= _TYPE_OF_FRAME and (more := connection.recv(64)):
+        answer += more
+    return answer

@@ -18,8 +18,7 @@ from typing import Any
 
 import onelip
 from onelip.atomic_files import write_atomically
-from onelip.bench.engines.engine_base import Ended, Engine
-from onelip.bench.engines.resources import gpu_share
+from onelip.bench.engines.engine_base import Ended, Engine, gpu_share, look_until
 from onelip.bench.engines.slurm_task import SlurmTask
 from onelip.bench.study.job_base import JOBS, Job, job_folder
 from onelip.errors import InvalidInputError, OnelipError
@@ -81,7 +80,7 @@ class SlurmEngine(Engine):
         self._own_ids: set[str] = set()
         self._at_first: set[str] | None = None
 
-    def start(self, job: Job) -> None:
+    def start(self, job: Job, *others: Job) -> None:
         """Keep it for the next array, unless another driver has put it into the queue and it is still there."""
         earlier = self._queued_before(job)
         if earlier is None:
@@ -109,12 +108,10 @@ class SlurmEngine(Engine):
     def wait(self, seconds: float) -> list[Ended]:
         """Submit what was started since the last call, then look until something has ended."""
         self._submit()
-        deadline = time.monotonic() + seconds
-        while True:
-            done = self._ended()
-            if done or time.monotonic() >= deadline:
-                return [Ended(name, _exit_code(self._submitted.pop(name))) for name in done]
-            time.sleep(_SECONDS_PER_LOOK)
+        return look_until(self._look, seconds, _SECONDS_PER_LOOK)
+
+    def _look(self) -> list[Ended]:
+        return [Ended(name, _exit_code(self._submitted.pop(name))) for name in self._ended()]
 
     def _ended(self) -> list[str]:
         """Jobs with a result, and those that have left the queue without one, twice in a row.
@@ -176,18 +173,16 @@ class SlurmEngine(Engine):
             slurm_array_parallelism=_LARGEST_ARRAY,  # how many run at once is Slurm's to decide
             slurm_additional_parameters={"requeue": True},
         )
+        cores = self.request.cpus_per_job or 1  # a job that runs alone uses all of its node
+        tasks = [SlurmTask(self.command(job, threads=None if job.runs_alone else cores)) for job in jobs]
         with contextlib.redirect_stderr(io.StringIO()), executor.batch():  # what sbatch complains of is in the error
-            submitted = [executor.submit(SlurmTask(self.command(job, self._threads(job)))) for job in jobs]
+            submitted = [executor.submit(task) for task in tasks]
         for job, one in zip(jobs, submitted, strict=True):
             self._submitted[job.name] = one
             self._own_ids.add(one.job_id)
             folder = job_folder(job, self.study)
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / _ID_FILE, one.job_id.encode())
-
-    def _threads(self, job: Job) -> int | None:
-        """A job that runs alone uses all cores of its node."""
-        return None if job.runs_alone else self.request.cpus_per_job or 1
 
     def parameters(self, job: Job) -> dict[str, Any]:
         """What is asked of the cluster for a job, in submitit's words."""

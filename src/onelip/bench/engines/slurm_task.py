@@ -8,8 +8,7 @@ import threading
 import time
 from typing import Any
 
-from onelip.bench.engines.engine_base import JobCommand
-from onelip.bench.engines.process import PATIENCE_SECONDS, start_process
+from onelip.bench.engines.engine_base import PATIENCE_SECONDS, JobCommand, start_process
 
 _SECONDS_PER_LOOK = 0.5
 

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from onelip.bench.measurement.complexity import LayerShape, TheoryRow, costs_in_use, theory_table
-from onelip.bench.measurement.live_tensors import LiveTensors
 from onelip.bench.measurement.macs import count_layer
-from onelip.bench.measurement.meta_tensors import without_memory
+from onelip.bench.measurement.memory import LiveTensors, without_memory
+from onelip.bench.paper.complexity import CountedCosts, LayerShape, TheoryRow, costs_in_use, theory_table
 from onelip.errors import InvalidInputError
 from onelip.layers import create_conv
-from onelip.layers.frequency_conv import CheapestFormConv2d
+from onelip.layers.kernel_layers import KernelOrFrequencyConv2d
 
 _BYTES_PER_NUMBER = 4
-
-
-@dataclass(frozen=True)
-class CountedCosts:
-    """Multiply-accumulates of the forward pass, and numbers (of float32) kept for the backward pass.
-
-    `parameter_memory` holds the parameters, what autograd keeps of their transformation, and its result;
-    `input_memory` what autograd keeps of the input transformation, and the output, but not the input.
-    `by_frequency` says that the layer applies its kernel frequency by frequency, because that is cheaper for this
-    shape; the formulas of such methods are those of the convolution.
-    """
-
-    input_macs: int
-    input_memory: int
-    parameter_macs: int
-    parameter_memory: int
-    by_frequency: bool
 
 
 def count_layer_costs(method: str, shape: LayerShape, **options: Any) -> CountedCosts:
@@ -55,7 +36,7 @@ def count_layer_costs(method: str, shape: LayerShape, **options: Any) -> Counted
             y = layer.apply_to(x, transformed)
             inputs = live.current - before
             del y
-    by_frequency = isinstance(layer, CheapestFormConv2d) and layer.acts_on_frequencies((shape.s, shape.s))
+    by_frequency = isinstance(layer, KernelOrFrequencyConv2d) and layer.acts_on_frequencies((shape.s, shape.s))
     return CountedCosts(
         input_macs=macs.input,
         input_memory=inputs // _BYTES_PER_NUMBER,

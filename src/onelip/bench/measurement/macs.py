@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from onelip.bench.measurement.networks import training_step
 from onelip.bench.measurement.operator_macs import FLOPS_PER_MAC, FORMULAS, needs_formula
 from onelip.errors import OnelipError
-from onelip.layers.base import LipschitzLayer
+from onelip.layers.layer import LipschitzLayer
 
 
 class UncountedOperatorError(OnelipError):

@@ -1,9 +1,8 @@
 """One measurement, its record, and how it is taken.
 
 The identity of a measurement holds what its figure depends on: the network, the batch, the code that was measured (a
-hash of its source and of the versions below it), tuned thresholds and, where it ran on a device, the hardware. So a
-rerun continues where it was interrupted, and a change of code or machine starts new records instead of showing old
-figures.
+hash of its source and of the versions below it), and, where it ran on a device, the hardware. So a rerun continues
+where it was interrupted, and a change of code or machine starts new records instead of showing old figures.
 """
 
 from __future__ import annotations
@@ -20,21 +19,18 @@ import torch
 
 from onelip.bench.measurement import certify_time, macs, memory, networks, throughput
 from onelip.bench.measurement.certify_time import Arithmetic, measure_certify
-from onelip.bench.measurement.import_closure import source_hash
 from onelip.bench.measurement.macs import count_network
-from onelip.bench.measurement.memory import measure_memory
-from onelip.bench.measurement.memory_limits import available_memory, fits, smallest_card
-from onelip.bench.measurement.meta_tensors import without_memory
+from onelip.bench.measurement.memory import available_memory, fits, measure_memory, smallest_card, without_memory
 from onelip.bench.measurement.networks import build_network, check_network, random_batch, reference_of
 from onelip.bench.measurement.peers import PEERS, peer_versions
+from onelip.bench.measurement.sources import source_hash
 from onelip.bench.measurement.throughput import Rounds, default_rounds, measure_throughput
-from onelip.bench.runs import GENERATION, NetworkSpec, RunRecord, RunStatus, is_run, read_record, start_run
-from onelip.bench.runs.machine import device_name
+from onelip.bench.records import GENERATION, NetworkSpec, RunRecord, RunStatus, is_run, read_record, start_run
+from onelip.bench.records.machine import device_name
 from onelip.errors import InvalidInputError, one_line
 from onelip.factories import factory_source, is_factory_name
 from onelip.layers import get_method
 from onelip.linalg.device_forms import Forms, device_forms
-from onelip.linalg.thresholds import thresholds
 from onelip.protocol import REFERENCE
 
 Quantity = Literal["time", "memory", "macs", "certify"]
@@ -54,7 +50,8 @@ _SEED = 0
 class Measurement:
     """One quantity of one network on a device; on `PREDICTED` memory is predicted and operations are counted.
 
-    `rounds` replace the usual ones of times; `arithmetic` is that of certificates.
+    `rounds` replace the usual ones of times; `arithmetic` is that of certificates. `fingerprint` is that of the code,
+    where it is known: a plan has computed it for its jobs.
     """
 
     quantity: Quantity
@@ -63,6 +60,7 @@ class Measurement:
     device: str = "cpu"
     rounds: Rounds | None = None
     arithmetic: Arithmetic = "float64"
+    fingerprint: str | None = None
 
     def __post_init__(self) -> None:
         if self.quantity == "macs":
@@ -78,6 +76,11 @@ class Measurement:
         """Whether no device is needed."""
         return self.device in (PREDICTED, PREDICTED_ON_GPU)
 
+    @property
+    def code(self) -> str:
+        """The fingerprint of the code that is measured."""
+        return self.fingerprint or fingerprint(self.quantity, self.network.method, self.network.model)
+
     def config(self) -> dict[str, Any]:
         """What identifies the measurement, as plain values."""
         config = {
@@ -87,10 +90,8 @@ class Measurement:
             "device": self.device,
             # what times and memory depend on; predictions do not
             "hardware": None if self.is_prediction else device_name(self.device),
-            "fingerprint": fingerprint(self.quantity, self.network.method, self.network.model),
+            "fingerprint": self.code,
         }
-        if self.device == PREDICTED and (tuned := thresholds().changed()):  # part of the name of a real CPU
-            config["thresholds"] = tuned
         if self.rounds is not None:
             config["rounds"] = asdict(self.rounds)
         return config | ({"arithmetic": self.arithmetic} if self.quantity == "certify" else {})

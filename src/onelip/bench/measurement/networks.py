@@ -18,13 +18,12 @@ from torch.nn.utils import parametrize
 
 from onelip.bench.measurement.peers import PEERS, replace_layers
 from onelip.bench.measurement.reference import ReferenceConvNet
-from onelip.factories import build, find_factory, taken_arguments
-from onelip.models import NETWORKS, ConvNet
+from onelip.bench.records.new_networks import network_config, new_network
+from onelip.models import NETWORKS
 from onelip.protocol import REFERENCE
 
 if TYPE_CHECKING:  # runs know much more than networks, none of which changes what is measured
-    from onelip.bench.runs import NetworkSpec
-    from onelip.models.config import ConvNetConfig
+    from onelip.bench.records import NetworkSpec
 
 _NOISE = 0.08
 _LEARNING_RATE = 1e-4  # has no influence on time or memory; small, so that random labels never lead to overflow
@@ -32,27 +31,16 @@ _LEARNING_RATE = 1e-4  # has no influence on time or memory; small, so that rand
 
 def build_network(network: NetworkSpec, device: torch.device | None = None) -> nn.Module:
     """The network in training mode."""
-    if network.is_factory:
-        factory = find_factory(network.model)
-        model = build(factory, taken_arguments(factory, network.factory_arguments))
-        return (model if device is None else model.to(device)).train()
-    if network.model in NETWORKS:
-        return NETWORKS[network.model](**network.network_arguments, device=device).train()
-    config = convnet_config(network)
-    if network.method == REFERENCE:
+    if network.method == REFERENCE and not network.is_factory:
+        config = network_config(network)
         model = ReferenceConvNet(config.channels, config.num_classes, config.padded_size, config.kernel_size)
         if any(config.image_padding):
             model = nn.Sequential(nn.ZeroPad2d(config.image_padding), model)
+    elif network.method in PEERS:  # whose layers replace those of a plain network
+        model = replace_layers(new_network(replace(network, method=REFERENCE)), PEERS[network.method]())
     else:
-        model = ConvNet.from_config(config)
-        if network.method in PEERS:
-            replace_layers(model, PEERS[network.method]())
+        model = new_network(network, device=device if network.model in NETWORKS else None)
     return (model if device is None else model.to(device)).train()
-
-
-def convnet_config(network: NetworkSpec) -> ConvNetConfig:
-    """The network as its class wants it; refuses what no network has. Peers replace the layers of a plain network."""
-    return replace(network, method=REFERENCE).config if network.method in PEERS else network.config
 
 
 def reference_of(network: NetworkSpec) -> NetworkSpec:
@@ -65,7 +53,7 @@ def check_network(network: NetworkSpec) -> None:
     if network.model in NETWORKS:
         build_network(network, torch.device("meta"))
     elif not network.is_factory:
-        convnet_config(network)
+        network_config(replace(network, method=REFERENCE) if network.method in PEERS else network)
 
 
 def random_batch(network: NetworkSpec, batch_size: int, device: torch.device | None = None) -> tuple[Tensor, Tensor]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
-import pandas as pd
-from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 from onelip.atomic_files import write_atomically
@@ -16,28 +15,27 @@ from onelip.errors import InvalidInputError
 
 FORMATS = (".png", ".svg", ".pdf")
 _COLOURS = ("#0072b2", "#e69f00", "#009e73")  # distinct without colour vision too
+_GROUP = 0.85
 _INCHES_PER_NETWORK, _LEAST_WIDTH = 0.78, 6.0
 
 Ratios = Mapping[str, Mapping[str, float]]
 """Names of networks to their ratios by what is compared, the time of a training step first."""
 
 
-def check_format(path: Path) -> None:
-    """Refuse a name that does not say a known format, before anything is measured."""
-    if path.suffix.lower() not in FORMATS:
-        raise InvalidInputError(f"{path} is not the name of a figure, let it end in {', '.join(FORMATS)}")
-
-
 def draw_ratios(ratios: Ratios, title: str) -> Figure:
     """Grouped bars, the cheapest training step first; names of other packages' layers are grey."""
     figure = Figure(figsize=(max(_LEAST_WIDTH, _INCHES_PER_NETWORK * len(ratios)), 3.8), layout="constrained")
     axes = figure.subplots()
-    table = pd.DataFrame.from_dict(dict(ratios), orient="index")
-    if len(table):
-        table.sort_values(by=table.columns[0]).plot.bar(ax=axes, color=_COLOURS, width=0.85)
-        for bars in axes.containers:
-            assert isinstance(bars, BarContainer)
-            axes.bar_label(bars, fmt="%.2f", rotation=90, fontsize=6, padding=3)
+    quantities = list(next(iter(ratios.values()), ()))
+    names = sorted(ratios, key=lambda name: ratios[name][quantities[0]])
+    for place, quantity in enumerate(quantities):
+        width = _GROUP / len(quantities)
+        left = [index - _GROUP / 2 + place * width for index in range(len(names))]
+        heights = [ratios[name].get(quantity, math.nan) for name in names]
+        bars = axes.bar(left, heights, width, align="edge", color=_COLOURS[place % len(_COLOURS)], label=quantity)
+        axes.bar_label(bars, fmt="%.2f", rotation=90, fontsize=6, padding=3)
+    if names:
+        axes.set_xticks(range(len(names)), names)
         axes.legend(frameon=False, ncols=2, loc="upper left", fontsize=8)
     axes.axhline(1, color="0.35", linewidth=0.8, zorder=0)
     axes.tick_params("x", rotation=25)
@@ -52,7 +50,8 @@ def draw_ratios(ratios: Ratios, title: str) -> Figure:
 
 def save_ratios(ratios: Ratios, title: str, path: Path) -> None:
     """Write the figure in the format of the path's suffix."""
-    check_format(path)
+    if path.suffix.lower() not in FORMATS:
+        raise InvalidInputError(f"{path} is not the name of a figure, let it end in {', '.join(FORMATS)}")
     content = io.BytesIO()
     draw_ratios(ratios, title).savefig(content, format=path.suffix[1:].lower(), dpi=160)
     path.parent.mkdir(parents=True, exist_ok=True)

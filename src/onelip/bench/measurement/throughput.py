@@ -9,15 +9,63 @@ from __future__ import annotations
 import functools
 import gc
 import math
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from onelip.bench.measurement.medians import Summary, summarise
 from onelip.bench.measurement.networks import for_inference, leave_start, training_step
+from onelip.errors import InvalidInputError
+from onelip.fusing import fuse
+from onelip.layers.layer import LipschitzLayer
+
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Median, its confidence interval (at least 95 %, any distribution), and the quartiles as the spread."""
+
+    median: float
+    low: float
+    high: float
+    lower_quartile: float
+    upper_quartile: float
+    count: int
+
+    @property
+    def relative_error(self) -> float:
+        """Half the width of the confidence interval, relative to the median."""
+        return (self.high - self.low) / 2 / self.median if self.median > 0 else math.inf
+
+
+def summarise(samples: Sequence[float]) -> Summary:
+    """Summary of independent samples; with fewer than six the interval is infinite, because none exists."""
+    ordered = sorted(samples)
+    rank = interval_rank(len(ordered))
+    low, high = (-math.inf, math.inf) if rank is None else (ordered[rank], ordered[-1 - rank])
+    quartiles = statistics.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
+    return Summary(statistics.median(ordered), low, high, quartiles[0], quartiles[2], len(ordered))
+
+
+def interval_rank(count: int) -> int | None:
+    """Largest r for which the r-th smallest and r-th largest sample (from 0) enclose the median with 95 %.
+
+    The number of samples below the median is binomial with p = 1/2, so the interval misses it with probability
+    2 P(Bin(n, 1/2) <= r). None where even the extremes do not suffice.
+    """
+    allowed = (1 - _CONFIDENCE) / 2 * 2**count
+    below, rank = 0, None
+    for r in range((count + 1) // 2):
+        below += math.comb(count, r)
+        if below > allowed:
+            break
+        rank = r
+    return rank
+
 
 Action = Callable[[], object]
 
@@ -42,7 +90,8 @@ class Rounds:
     """How often to measure: at least `least` and at most `most` rounds of `batches` batches each.
 
     Between the two, measuring ends as soon as the ratio is known to `tolerance` (half the confidence interval) or
-    after `seconds`.
+    after `seconds`. `inference_batch` are the images of an inference batch, where they are not those of a training
+    step: of a small network on few images the interpreter is timed, and not the layers.
     """
 
     warm_up: int = 2
@@ -51,6 +100,7 @@ class Rounds:
     batches: int = 1
     tolerance: float = 0.02
     seconds: float = 60.0
+    inference_batch: int | None = None
 
 
 def default_rounds(device: torch.device) -> Rounds:
@@ -71,10 +121,17 @@ class Timing:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Timings of training and cached inference; an epoch includes its last, partial batch."""
+    """Timings of training, of cached inference and of the fused network; an epoch includes its last, partial batch.
+
+    `thread_seconds` are those of `wall_seconds` in which the measuring thread had a processor; None beside a GPU.
+    """
 
     training: Timing
     inference: Timing
+    fused: Timing | None
+    inference_batch_size: int
+    wall_seconds: float
+    thread_seconds: float | None
     images_per_second_training: float
     images_per_second_inference: float
     seconds_per_epoch: float
@@ -116,20 +173,38 @@ def measure_throughput(
 
     The weights are moved from their start first. The warm-up fills the caches of the parameter transformations.
     """
-    clock, batch = device_clock(x.device), len(x)
+    clock, batch, images = device_clock(x.device), len(x), rounds.inference_batch or len(x)
+    wall, thread = time.perf_counter(), time.thread_time()
     leave_start(model)
     leave_start(reference)
     training = compare(training_step(model, x, labels), training_step(reference, x, labels), clock, rounds)
     model.zero_grad()
     reference.zero_grad()
     with torch.no_grad():
-        passes = functools.partial(for_inference(model), x), functools.partial(for_inference(reference), x)
-        inference = compare(*passes, clock, rounds)
+        many = x.repeat(-(-images // batch), 1, 1, 1)[:images]
+        own, plain = for_inference(model), functools.partial(for_inference(reference), many)
+        inference = compare(functools.partial(own, many), plain, clock, rounds)
+        fused = _fused(own, many)
+        fused_timing = None if fused is None else compare(functools.partial(fused, many), plain, clock, rounds)
     gc.collect()  # networks with cycles of references would otherwise stay beside the next ones
     return Throughput(
         training=training,
         inference=inference,
+        fused=fused_timing,
+        inference_batch_size=images,
+        wall_seconds=time.perf_counter() - wall,
+        thread_seconds=time.thread_time() - thread if x.device.type == "cpu" else None,
         images_per_second_training=batch / training.seconds.median,
-        images_per_second_inference=batch / inference.seconds.median,
+        images_per_second_inference=images / inference.seconds.median,
         seconds_per_epoch=math.ceil(images_per_epoch / batch) * training.seconds.median,
     )
+
+
+def _fused(model: nn.Module, x: Tensor) -> nn.Module | None:
+    """The network as plain torch modules; None without layers of onelip, or where they cannot be fused."""
+    if not any(isinstance(module, LipschitzLayer) for module in model.modules()):
+        return None
+    try:
+        return fuse(model, tuple(x.shape[1:]))
+    except InvalidInputError:
+        return None

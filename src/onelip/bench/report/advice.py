@@ -9,16 +9,36 @@ The rule, which `report/advisor.js` repeats for the page (tests compare the two)
    limit is known to be broken, but a cost that has a limit is not known, it is *uncertain*.
 4. Candidates that fit come first, then uncertain ones, each by certified accuracy (ties: lower latency, lower memory,
    then by name). Excluded ones follow, the closest first: by the product of the factors by which they break limits.
+
+Candidates of the advisor: measured where a study has results for the data set, else published.
+
+Costs come from the study's own measurements. Memory that was not measured is predicted. Latency is measured or not
+known; beside published results stands how fast the paper's own code evaluated them. Every figure keeps its source.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from onelip.bench.paper.published import predicted_training_memory, published_epochs, published_speeds
+from onelip.bench.records.specs import NetworkSpec
+from onelip.bench.report.method_style import method_style
+from onelip.bench.report.published_study import published_models
+from onelip.bench.report.shares import Share
+from onelip.bench.report.study_rows import StudyResults
+from onelip.bench.report.trained_models import (
+    TrainedModel,
+    all_settings,
+    chosen_models,
+    main_memory,
+    main_times,
+    place_of,
+)
 from onelip.errors import InvalidInputError
 
 GIB = 2**30
@@ -87,6 +107,16 @@ class Verdict:
     unknown: tuple[Cost, ...]
     excess: float = 1.0
 
+    @property
+    def label(self) -> str:
+        """Method and size."""
+        return f"{method_style(self.candidate.method).label} {self.candidate.size}"
+
+    @property
+    def share(self) -> Share:
+        """Certified accuracy with its standard error."""
+        return Share(self.result.certified, self.result.error, 1)
+
 
 def judge(candidate: Candidate, limits: Limits) -> Verdict:
     """Apply the rule to one candidate; one that breaks the time limit is shown with the shortest of its trainings."""
@@ -100,22 +130,20 @@ def judge(candidate: Candidate, limits: Limits) -> Verdict:
     else:
         result = min(candidate.results, key=lambda r: (hours(r), -r.certified))
     memory = None if candidate.memory_bytes is None else float(candidate.memory_bytes + MEMORY_ALLOWANCE)
-    broken: list[Cost] = []
-    unknown: list[Cost] = []
-    excess = 1.0
-    costs: tuple[tuple[Cost, float | None, float | None], ...] = (
-        ("memory", memory, limits.memory_bytes),
-        ("hours", result.hours, limits.train_hours),
-        ("latency", candidate.latency_ratio, limits.latency_ratio),
-    )
-    for name, cost, limit in costs:
-        if limit is not None and cost is None:
-            unknown.append(name)
-        elif limit is not None and cost is not None and cost > limit:
-            broken.append(name)
-            excess *= cost / limit
-    group: Group = "excluded" if broken else "uncertain" if unknown else "fits"
-    return Verdict(candidate, group, result, tuple(broken), tuple(unknown), excess)
+    costs: dict[Cost, tuple[float | None, float | None]] = {
+        "memory": (memory, limits.memory_bytes),
+        "hours": (result.hours, limits.train_hours),
+        "latency": (candidate.latency_ratio, limits.latency_ratio),
+    }
+    limited: dict[Cost, tuple[float | None, float]] = {
+        name: (cost, limit) for name, (cost, limit) in costs.items() if limit is not None
+    }
+    unknown: list[Cost] = [name for name, (cost, _) in limited.items() if cost is None]
+    excess: dict[Cost, float] = {
+        name: cost / limit for name, (cost, limit) in limited.items() if cost is not None and cost > limit
+    }
+    group: Group = "excluded" if excess else "uncertain" if unknown else "fits"
+    return Verdict(candidate, group, result, tuple(excess), tuple(unknown), math.prod(excess.values(), start=1.0))
 
 
 def rank(candidates: Iterable[Candidate], limits: Limits) -> list[Verdict]:
@@ -154,3 +182,85 @@ def parse_ratio(text: str) -> float:
     if match is None or float(match[1]) <= 0:
         raise InvalidInputError(f"{text!r} is not a latency; write it as a multiple of the plain network's, such as 2x")
     return float(match[1])
+
+
+PUBLISHED_SOURCE = "published in the paper (its code, one A100)"
+MEASURED_SOURCE = "measured in this study"
+NOT_MEASURED = "not measured here"
+
+
+class MeasuredCosts:
+    """Measurements of a study by method, size and image side."""
+
+    def __init__(self, study: StudyResults | None) -> None:
+        memory, times = ([], []) if study is None else (main_memory(study), main_times(study))
+        self._memory = {place_of(row.network): row for row in memory if row.network.kernel_size == 3}
+        self.times = {place_of(row.network): row for row in times if row.network.kernel_size == 3}
+
+    def candidate(self, network: NetworkSpec, results: list[BudgetResult], source: str) -> Candidate:
+        """The network with its costs and where they are from."""
+        method, size, side = place = place_of(network)
+        measured, time = self._memory.get(place), self.times.get(place)
+        if measured is not None:
+            memory = (measured.training, f"{measured.source}, batch {measured.batch_size}, this study")
+        elif predicted := predicted_training_memory("gpu").get((method, size, side or 0)):
+            memory = (predicted, "predicted by onelip for a GPU, batch 256")
+        else:
+            memory = (None, "not known")
+        latency, slowness = (None, NOT_MEASURED), None
+        if time is not None:
+            latency = (time.inference.ratio.median, f"measured on {time.hardware}, batch {time.inference_batch}")
+        elif source == PUBLISHED_SOURCE:
+            slowness = _published_slowness(network)
+        return Candidate(network.dataset, method, size, tuple(results), source, *memory, *latency, slowness)
+
+
+def _published_slowness(network: NetworkSpec) -> float | None:
+    """From the images per second in the evaluation of the paper's runs on 32 x 32 images, XS, S and M."""
+    method, own_size, side = place_of(network)
+    speeds = {method: speed.inference for (method, size), speed in published_speeds().items() if size == own_size}
+    return max(speeds.values()) / speeds[method] if method in speeds and side == 32 else None
+
+
+def measured_candidates(study: StudyResults) -> list[Candidate]:
+    """All models of a study with 3 x 3 kernels that have a certified accuracy on the test set."""
+    models = chosen_models(all_settings(study.trained))
+    results = [(model, _result(model, model.budget.name, model.budget.hours)) for model in models]
+    return _candidates(results, MeasuredCosts(study), MEASURED_SOURCE)
+
+
+def published_candidates(study: StudyResults | None = None) -> list[Candidate]:
+    """All models of the paper that trained to the end, with the study's costs where it has measured the network.
+
+    Where the study has measured the network's epoch, the hours are those of the paper's epochs on that machine: the
+    epochs of two hours on an A100, in proportion to the budget. Else they are hours on an A100, and called that.
+    """
+    costs = MeasuredCosts(study)
+    in_two_hours = {(row.dataset, row.key, row.size): row.epochs for row in published_epochs()}
+    results = []
+    for model in published_models():
+        network, hours = model.network, model.budget.hours or 0.0
+        family = "cifar" if network.dataset.startswith("cifar") else network.dataset
+        epochs, time = in_two_hours.get((family, network.method, network.size_name)), costs.times.get(place_of(network))
+        budget = f"{hours:g} h on an A100"
+        if epochs is not None and time is not None:
+            count = epochs * hours / 2
+            hours = count * time.seconds_per_epoch / 3600
+            budget = f"{count:,.0f} epochs, {hours:,.3g} h here"
+        results.append((model, _result(model, budget, hours)))
+    return _candidates(results, costs, PUBLISHED_SOURCE)
+
+
+def _result(model: TrainedModel, budget: str, hours: float | None) -> BudgetResult | None:
+    share, accuracy = model.certified_36, model.accuracy
+    return share and BudgetResult(budget, hours, accuracy and accuracy.mean, share.mean, share.error)
+
+
+def _candidates(
+    results: Iterable[tuple[TrainedModel, BudgetResult | None]], costs: MeasuredCosts, source: str
+) -> list[Candidate]:
+    groups: dict[NetworkSpec, list[BudgetResult]] = defaultdict(list)
+    for model, result in results:
+        if model.is_compared and model.has_guarantee and result is not None:
+            groups[model.network].append(result)
+    return [costs.candidate(network, own, source) for network, own in groups.items()]

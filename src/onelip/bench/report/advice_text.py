@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from onelip.bench.report.advice import GIB, Candidate, Limits, Verdict, rank
-from onelip.bench.report.candidates import NOT_MEASURED
-from onelip.bench.report.intervals import Share, differ
+from onelip.bench.records.durations import format_duration
+from onelip.bench.report.advice import GIB, NOT_MEASURED, Candidate, Limits, Verdict, rank
 from onelip.bench.report.method_style import method_style
 from onelip.bench.report.report_table import NOTHING, listed, memory
+from onelip.bench.report.shares import differ
 from onelip.bench.report.study_rows import Budget
-from onelip.bench.runs.durations import format_duration
 
 _NAMES = {"memory": "memory", "hours": "training time", "latency": "latency"}
 
@@ -23,21 +22,11 @@ HOURS = (2.0, 10.0, 24.0)
 _PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 
-def name(candidate: Candidate) -> str:
-    """Method and size."""
-    return f"{method_style(candidate.method).label} {candidate.size}"
-
-
-def share_of(verdict: Verdict) -> Share:
-    """Certified accuracy with its standard error."""
-    return Share(verdict.result.certified, verdict.result.error, 1)
-
-
 def figures_of(verdict: Verdict) -> tuple[str, str, str, str, str]:
     """Certified accuracy, accuracy, training time, memory and latency for a row of a table."""
     candidate, result = verdict.candidate, verdict.result
     return (
-        str(share_of(verdict)),
+        str(verdict.share),
         NOTHING if result.accuracy is None else f"{100 * result.accuracy:.1f}",
         Budget(result.budget, None).words,
         NOTHING if candidate.memory_bytes is None else memory(candidate.memory_bytes),
@@ -59,14 +48,11 @@ def _unknown(verdict: Verdict) -> str:
 def explain_ranking(verdicts: Sequence[Verdict], limits: Limits) -> list[str]:
     """Paragraphs for a ranking that is not empty."""
     best = verdicts[0]
-
-    def sources(field: str) -> str:
-        return "; ".join(dict.fromkeys(getattr(verdict.candidate, field) for verdict in verdicts))
-
-    evidence = (
-        f"Evidence: accuracies {best.candidate.result_source}. Memory: {sources('memory_source')}. "
-        f"Latency: {sources('latency_source')}."
+    memories, latencies = (
+        "; ".join(dict.fromkeys(getattr(verdict.candidate, field) for verdict in verdicts))
+        for field in ("memory_source", "latency_source")
     )
+    evidence = f"Evidence: accuracies {best.candidate.result_source}. Memory: {memories}. Latency: {latencies}."
     if best.candidate.latency_source == NOT_MEASURED:
         evidence += " To measure it on your machine: onelip measure time --runs-dir DIR, then --study DIR here."
     if best.group != "fits":
@@ -81,7 +67,7 @@ def _best(best: Verdict, limits: Limits) -> str:
     costs += _speed(best)
     most = "the most of all" if limits == Limits() else "the most of all that fit your limits"
     return (
-        f"Use {name(best.candidate)} on {best.candidate.dataset}: it certifies {share_of(best)} % of the test images "
+        f"Use {best.label} on {best.candidate.dataset}: it certifies {best.share} % of the test images "
         f"at radius 36/255 (accuracy {accuracy} %), {most}. Costs: {', '.join(costs)}."
     )
 
@@ -100,26 +86,25 @@ def _speed(verdict: Verdict) -> list[str]:
 
 def _equally_good(verdicts: Sequence[Verdict]) -> list[str]:
     """Models of other methods that fit and whose accuracy cannot be told from the best one's."""
-    best = verdicts[0]
-    equal = [v for v in verdicts[1:] if v.group == "fits" and not differ(share_of(v), share_of(best))]
+    best, *others = verdicts
+    equal = [verdict for verdict in others if verdict.group == "fits" and not differ(verdict.share, best.share)]
     if not equal:
         return []
+    sentence = f"Not distinguishable from it: {', '.join(f'{v.label} ({v.share} %)' for v in equal[:4])}."
     lean = min(equal, key=lambda v: v.candidate.memory_bytes or float("inf"))
-    sentence = f"Not distinguishable from it: {', '.join(f'{name(v.candidate)} ({share_of(v)} %)' for v in equal[:4])}."
-    saved = lean.candidate.memory_bytes is not None and best.candidate.memory_bytes is not None
-    if saved and (lean.candidate.memory_bytes or 0) < 0.8 * (best.candidate.memory_bytes or 0):
-        sentence += f" {name(lean.candidate)} needs only {memory(lean.candidate.memory_bytes or 0)}."
+    least, most = lean.candidate.memory_bytes, best.candidate.memory_bytes
+    if least is not None and most is not None and least < 0.8 * most:
+        sentence += f" {lean.label} needs only {memory(least)}."
     return [sentence]
 
 
 def _lost(verdicts: Sequence[Verdict]) -> list[str]:
     """What the limits cost: the best model that they exclude, if it is better than the best that fits."""
-    excluded = [v for v in verdicts if v.group == "excluded"]
-    first = max(excluded, key=lambda v: v.result.certified, default=None)
+    excluded = [verdict for verdict in verdicts if verdict.group == "excluded"]
+    first = max(excluded, key=lambda verdict: verdict.result.certified, default=None)
     if first is None or first.result.certified <= verdicts[0].result.certified:
         return []
-    would = f"which would certify {share_of(first)} % but takes {_needs(first)}"
-    return [f"Your limits exclude {name(first.candidate)}, {would}."]
+    return [f"Your limits exclude {first.label}, which would certify {first.share} % but takes {_needs(first)}."]
 
 
 def _needs(verdict: Verdict) -> str:
@@ -133,25 +118,21 @@ def _needs(verdict: Verdict) -> str:
 
 
 def _nothing_fits(verdicts: Sequence[Verdict], limits: Limits) -> str:
-    given = []
-    if limits.memory_bytes is not None:
-        given.append(f"{limits.memory_bytes / GIB:g} GiB")
-    if limits.train_hours is not None:
-        given.append(f"{limits.train_hours:g} h of training")
-    if limits.latency_ratio is not None:
-        given.append(f"{limits.latency_ratio:g}x latency")
-    text = f"Nothing is known to fit {listed(given)} on {verdicts[0].candidate.dataset}."
-    uncertain = [verdict for verdict in verdicts if verdict.group == "uncertain"]
-    excluded = [verdict for verdict in verdicts if verdict.group == "excluded"]
-    if uncertain:
-        first = uncertain[0]
-        text += (
-            f" {name(first.candidate)} may fit, with {share_of(first)} % certified: its {_unknown(first)} is not known."
-        )
-    if excluded:
-        closest = excluded[0]
-        text += f" The closest that does not is {name(closest.candidate)} with {share_of(closest)} % certified"
-        text += f": it takes {_needs(closest)}."
+    memory_limit = None if limits.memory_bytes is None else limits.memory_bytes / GIB
+    given = (
+        (memory_limit, "{:g} GiB"),
+        (limits.train_hours, "{:g} h of training"),
+        (limits.latency_ratio, "{:g}x latency"),
+    )
+    named = listed([words.format(limit) for limit, words in given if limit is not None])
+    text = f"Nothing is known to fit {named} on {verdicts[0].candidate.dataset}."
+    first: dict[str, Verdict] = {}
+    for verdict in verdicts:
+        first.setdefault(verdict.group, verdict)
+    if near := first.get("uncertain"):
+        text += f" {near.label} may fit, with {near.share} % certified: its {_unknown(near)} is not known."
+    if out := first.get("excluded"):
+        text += f" The closest that does not is {out.label} with {out.share} % certified: it takes {_needs(out)}."
     return text
 
 
@@ -171,9 +152,9 @@ def decisions(candidates: Sequence[Candidate]) -> tuple[list[str], list[tuple[st
 
 
 def _best_within(candidates: Sequence[Candidate], limits: Limits) -> str:
-    verdicts = [v for v in rank(candidates, limits) if v.group == "fits"]
-    equal = [v for v in verdicts if not differ(share_of(v), share_of(verdicts[0]))]
-    return ", ".join(dict.fromkeys(name(v.candidate) for v in equal)) or "nothing fits"
+    verdicts = [verdict for verdict in rank(candidates, limits) if verdict.group == "fits"]
+    equal = [verdict.label for verdict in verdicts if not differ(verdict.share, verdicts[0].share)]
+    return ", ".join(dict.fromkeys(equal)) or "nothing fits"
 
 
 def _cards(cards: list[int]) -> str:
@@ -186,40 +167,33 @@ def _cards(cards: list[int]) -> str:
 def portraits(candidates: Iterable[Candidate]) -> list[tuple[str, str]]:
     """(method, three sentences): what it certifies at best, what that costs, and when to take it."""
     verdicts = rank(candidates, Limits())
-    own: dict[str, list[Verdict]] = {}
+    best_of: dict[str, Verdict] = {}
     for verdict in verdicts:
-        own.setdefault(verdict.candidate.method, []).append(verdict)
-    leader = share_of(verdicts[0])
+        best_of.setdefault(verdict.candidate.method, verdict)
     found = []
-    for place, (method, group) in enumerate(own.items()):
-        best = group[0]
+    for place, (method, best) in enumerate(best_of.items()):
         _, accuracy, time, needed, _ = figures_of(best)
-        rank_words = f", {_PLACES[place]} of {len(own)} methods" if 1 < len(own) <= len(_PLACES) else ""
-        first = f"Its best model, {name(best.candidate)}, certifies {share_of(best)} % of the test images "
+        rank_words = f", {_PLACES[place]} of {len(best_of)} methods" if 1 < len(best_of) <= len(_PLACES) else ""
+        first = f"Its best model, {best.label}, certifies {best.share} % of the test images "
         first += f"(accuracy {accuracy} %){rank_words}."
         costs = [time, *([f"{needed} of memory"] if needed != NOTHING else [])]
         second = f"Training takes {' and '.join(costs)}{''.join(f'; inference takes {s}' for s in _speed(best))}."
-        better = _better_for_less(best, verdicts)
-        if not differ(share_of(best), leader):
+        better = next((verdict for verdict in verdicts if _is_better_for_less(verdict, best)), None)
+        if not differ(best.share, verdicts[0].share):
             third = "Take it if certified accuracy is what counts: nothing certifies distinguishably more."
         elif better is not None:
-            more = f"{name(better.candidate)} certifies more, {share_of(better)} %"
-            third = f"{more}, with no more memory or training time."
+            third = f"{better.label} certifies more, {better.share} %, with no more memory or training time."
         else:
             third = "Take it if memory is short: with as much or less, nothing certifies distinguishably more."
-        found.append((method_style(method).label, " ".join((first, second, third))))
+        found.append((method_style(method).label, f"{first} {second} {third}"))
     return found
 
 
-def _better_for_less(verdict: Verdict, others: Iterable[Verdict]) -> Verdict | None:
-    """The best of the models that certify distinguishably more and need no more memory and training time."""
-    for other in others:  # best first
-        pairs: list[tuple[float | None, float | None]] = [
-            (other.candidate.memory_bytes, verdict.candidate.memory_bytes),
-            (other.result.hours, verdict.result.hours),
-        ]
-        cheaper = all(cost is not None and limit is not None and cost <= limit for cost, limit in pairs)
-        more = other.result.certified > verdict.result.certified and differ(share_of(other), share_of(verdict))
-        if cheaper and more:
-            return other
-    return None
+def _is_better_for_less(other: Verdict, verdict: Verdict) -> bool:
+    """Whether it certifies distinguishably more and needs no more memory and training time."""
+    pairs: list[tuple[float | None, float | None]] = [
+        (other.candidate.memory_bytes, verdict.candidate.memory_bytes),
+        (other.result.hours, verdict.result.hours),
+    ]
+    cheaper = all(cost is not None and limit is not None and cost <= limit for cost, limit in pairs)
+    return cheaper and other.result.certified > verdict.result.certified and differ(other.share, verdict.share)

@@ -48,6 +48,9 @@ _STYLES = {
     "reference": ("#707070", "#a3a3a3", "d"),
 }
 
+KNOWN = frozenset(_STYLES)
+"""Methods with a colour of their own."""
+
 _SPARE = (
     ("#117733", "#57c785", "H"),
     ("#882255", "#d98bb3", "o"),

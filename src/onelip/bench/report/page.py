@@ -1,4 +1,4 @@
-"""The one HTML file: tables, figures and the advisor, with style and scripts inside."""
+"""A page as one HTML file, with style and scripts inside, and its tables and figures as files beside it."""
 
 from __future__ import annotations
 
@@ -6,81 +6,144 @@ import base64
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from itertools import groupby
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
+from onelip.atomic_files import remove_temporaries, replace_files
+from onelip.bench.file_lock import RunLock
 from onelip.bench.report.advice import MEMORY_ALLOWANCE, Candidate
-from onelip.bench.report.escaping import script_json
-from onelip.bench.report.figures.drawing import FigureFiles, ReportFigure
-from onelip.bench.report.inline_svg import InlineFigures
-from onelip.bench.report.intervals import centre
-from onelip.bench.report.method_style import css_variable, method_style, slug
-from onelip.bench.report.report_table import METHOD, Column, ReportTable
-from onelip.bench.report.table_files import TABLE_FORMATS
+from onelip.bench.report.figures.drawing import AXIS, GRID, GROUND, INK, SVG, FigureFiles, ReportFigure
+from onelip.bench.report.method_style import KNOWN, css_variable, method_style, slug
+from onelip.bench.report.report_table import METHOD, ReportTable
+from onelip.bench.report.shares import centre
+from onelip.bench.report.table_files import TABLE_FORMATS, script_json
 
-SECTIONS = {
-    "overview": "Overview",
-    "advisor": "Advisor",
-    "accuracy": "Accuracy",
-    "reproduction": "Reproduction",
-    "pareto": "Trade-offs",
-    "costs": "Costs",
-    "training": "Training",
-    "layers": "Layers",
-    "full": "Full tables",
-    "theory": "Theory",
-    "runs": "Runs",
-}
+_PAPER = Markup(
+    "“1-Lipschitz Layers Compared: Memory, Speed, and Certifiable Robustness” (Prach, Brau, Buttazzo, Lampert; "
+    "CVPR 2024; <a href='https://arxiv.org/abs/2311.16833'>arXiv 2311.16833</a>)"
+)
+
+Part = ReportFigure | ReportTable
+
+
+@dataclass(frozen=True)
+class Side:
+    """Figures, then tables, whose files are in these folders; `empty` is what the page says where there are none."""
+
+    figures: Sequence[ReportFigure]
+    tables: Sequence[ReportTable]
+    name: str = ""
+    empty: str = ""
+    figure_folder: str = "figures"
+    table_folder: str = "tables"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page; several sides stand beside each other. `name` is for the navigation."""
+
+    key: str
+    name: str
+    title: str
+    sides: Sequence[Side] = ()
+    note: str = ""
+
+    @property
+    def has_wide_figures(self) -> bool:
+        """Whether a figure needs the whole width, so that the sides stand below each other."""
+        return any(figure.is_wide for side in self.sides for figure in side.figures)
 
 
 @dataclass(frozen=True)
 class PageContent:
-    """All that the page shows."""
+    """All that a page shows; `{paper}` in the introduction becomes the reference to the paper."""
 
     title: str
     subtitle: str
-    head_figures: Sequence[tuple[str, str]]
-    findings: Sequence[str]
-    baseline: str
-    absent: Sequence[str]
-    tables: Sequence[ReportTable]
-    figures: Sequence[tuple[ReportFigure, FigureFiles]]
-    candidates: Sequence[tuple[str, Sequence[Candidate]]]
-    methods: Sequence[str]
+    introduction: str
+    sections: Sequence[Section]
+    files: str
+    head_figures: Sequence[tuple[str, str]] = ()
+    findings: Sequence[str] = ()
+    guidelines: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    baseline: str = ""
+    absent: Sequence[str] = ()
+    candidates: Sequence[tuple[str, Sequence[Candidate]]] = ()
+
+    @property
+    def sides(self) -> list[Side]:
+        """Those of all sections."""
+        return [side for section in self.sections for side in section.sides]
+
+    @property
+    def methods(self) -> list[str]:
+        """All that have a colour on the page."""
+        in_tables = {key for side in self.sides for table in side.tables for key in table.methods}
+        return sorted({*in_tables, *(c.method for _, own in self.candidates for c in own), *KNOWN})
 
 
-def render_page(content: PageContent) -> str:
-    """The page as text."""
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.globals |= {"slug": slug, "sort_value": _sort_value, "header_groups": _header_groups, "METHOD": METHOD}
-    environment.filters["with_code"] = _with_code
-    inline = InlineFigures(content.methods)
-    figures = [(figure, Markup(inline.element(figure, files))) for figure, files in content.figures]
-    shown = {"overview", *(table.section for table in content.tables), *(figure.section for figure, _ in figures)}
-    shown |= {"advisor"} if content.candidates else set()
-    css = f"{_file('page.css')}\n{_method_css(content.methods)}{inline.css}"
-    scripts = _file("page.js") + _file("advisor.js")
-    forms = {table.name: {form: write(table) for form, write in TABLE_FORMATS.items()} for table in content.tables}
-    pictures = {
-        figure.name: {form: base64.b64encode(getattr(files, form)).decode() for form in ("svg", "png", "pdf")}
-        for figure, files in content.figures
+def write_page(page: Path, content: PageContent, drawn: Mapping[str, FigureFiles]) -> tuple[list[Path], list[Path]]:
+    """Write the page and beside it every table and figure as files; returns the paths of both.
+
+    No file is replaced before all of them are on the disk.
+    """
+    out, texts, pictures = page.parent, {}, {}
+    tables = {
+        table.name: {form: write(table) for form, write in TABLE_FORMATS.items()}
+        for side in content.sides
+        for table in side.tables
     }
+    for side in content.sides:
+        for name in (table.name for table in side.tables):
+            texts |= {out / side.table_folder / f"{name}.{form}": text.encode() for form, text in tables[name].items()}
+        for name in (figure.name for figure in side.figures):
+            pictures |= {out / side.figure_folder / f"{name}.{form}": data for form, data in drawn[name].items()}
+    text = _render_page(content, tables, drawn)
+    lock = RunLock(out)  # what a killed writer has left can be told from what another one is writing
+    try:
+        for folder in {out, *(path.parent for path in (*texts, *pictures))}:
+            remove_temporaries(folder)
+        replace_files({**texts, **pictures, page: text.encode()})
+    finally:
+        lock.release()
+    return list(texts), list(pictures)
+
+
+def _render_page(
+    content: PageContent, tables: Mapping[str, Mapping[str, str]], drawn: Mapping[str, FigureFiles]
+) -> str:
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.globals |= {"slug": slug, "sort_value": _sort_value, "METHOD": METHOD}
+    environment.filters["with_code"] = _with_code
+    methods = content.methods
+    inline = InlineFigures(methods)
+    figures = [figure for side in content.sides for figure in side.figures]
+    pictures = {figure.name: Markup(inline.element(figure, drawn[figure.name]["svg"])) for figure in figures}
+    css = f"{_file('page.css')}{_file('advisor.css')}\n{_method_css(methods)}{inline.css}"
+    scripts = _file("page.js") + (_file("advisor.js") if content.candidates else "")
+    in_base64 = {
+        figure.name: {form: base64.b64encode(data).decode() for form, data in drawn[figure.name].items()}
+        for figure in figures
+    }
+    downloads = {"tables": tables, "figures": in_base64, "advisor": advisor_data(content.candidates)}
     return environment.from_string(_file("page.html.j2")).render(
         content=content,
-        sections=[(key, name) for key, name in SECTIONS.items() if key in shown],
-        tables={key: [table for table in content.tables if table.section == key] for key in SECTIONS},
-        figures={key: [(figure, svg) for figure, svg in figures if figure.section == key] for key in SECTIONS},
+        introduction=Markup(content.introduction).format(paper=_PAPER),
+        pictures=pictures,
         css=Markup(css),
         css_hash=_hash(css),
         scripts=Markup(scripts),
         scripts_hash=_hash(scripts),
-        data=Markup(script_json({"tables": forms, "figures": pictures, "advisor": _advisor_data(content.candidates)})),
+        advisor=Markup(_file("advisor.html")),
+        data=Markup(script_json(downloads)),
     )
 
 
@@ -103,13 +166,6 @@ def _sort_value(value: Any) -> Any:
     return ("" if value is None else value) if number is None else number
 
 
-def _header_groups(table: ReportTable) -> list[tuple[str, list[Column]]]:
-    """Group headings and the columns below each; empty if the table has none."""
-    if not any(column.group for column in table.columns):
-        return []
-    return [(group, list(members)) for group, members in groupby(table.columns, lambda column: column.group)]
-
-
 def _method_css(methods: Iterable[str]) -> str:
     styles = [(css_variable(key), method_style(key)) for key in methods]
     light = "".join(f"{name}:{style.light};" for name, style in styles)
@@ -121,10 +177,56 @@ def _method_css(methods: Iterable[str]) -> str:
     )
 
 
-def _advisor_data(candidates: Sequence[tuple[str, Sequence[Candidate]]]) -> dict[str, Any]:
+def advisor_data(candidates: Sequence[tuple[str, Sequence[Candidate]]]) -> dict[str, Any]:
+    """What advisor.js reads: candidates by the name of their evidence, with names and colours."""
+
     def told(candidate: Candidate) -> dict[str, Any]:
         style = method_style(candidate.method)
         return dataclasses.asdict(candidate) | {"label": style.label, "slug": slug(candidate.method)}
 
     evidence = [{"name": name, "candidates": [told(candidate) for candidate in own]} for name, own in candidates]
     return {"allowance": MEMORY_ALLOWANCE, "evidence": evidence}
+
+
+_HREF = "{http://www.w3.org/1999/xlink}href"
+_PIXELS_PER_INCH = 96
+
+
+class InlineFigures:
+    """Makes the SVG elements of one page (own ids, the theme's colours) and collects the style rules that they share.
+
+    Classes stand in place of style attributes, which the page's content security policy forbids.
+    """
+
+    def __init__(self, methods: Iterable[str]) -> None:
+        self._variables = {method_style(key).light: f"var({css_variable(key)})" for key in methods}
+        self._variables |= {INK: "var(--ink)", AXIS: "var(--axis)", GRID: "var(--grid)", GROUND: "var(--ground)"}
+        self._classes: dict[str, str] = {}
+
+    @property
+    def css(self) -> str:
+        """The rules of all classes."""
+        return "".join(f".{name}{{{style}}}\n" for style, name in self._classes.items())
+
+    def element(self, figure: ReportFigure, svg: bytes) -> str:
+        """The figure as an element of the page."""
+        root = ElementTree.fromstring(svg)
+        width, height = (round(side * _PIXELS_PER_INCH) for side in figure.figure.get_size_inches())
+        root.attrib |= {"width": str(width), "height": str(height)}
+        for parent in root.iter():
+            for style in parent.findall(f"{SVG}style"):
+                parent.remove(style)
+        for element in root.iter():
+            attributes = element.attrib
+            if "id" in attributes:  # axes_1 occurs in every figure, but a page must have each id once
+                attributes["id"] = f"{figure.name}-{attributes['id']}"
+            if _HREF in attributes:
+                attributes[_HREF] = f"#{figure.name}-{attributes[_HREF][1:]}"
+            for name in ("clip-path", "fill"):
+                if attributes.get(name, "").startswith("url(#"):
+                    attributes[name] = f"url(#{figure.name}-{attributes[name][5:]}"
+            style = attributes.pop("style", None)
+            if style is not None:
+                themed = re.sub(r"#[0-9a-f]{6}\b", lambda match: self._variables.get(match[0], match[0]), style)
+                attributes["class"] = self._classes.setdefault(themed, f"s{len(self._classes)}")
+        return ElementTree.tostring(root, encoding="unicode")

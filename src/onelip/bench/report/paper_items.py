@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
-from onelip.bench.report.cost_tables import LayerTheory, layer_theory_table
-from onelip.bench.report.figures.bars import accuracy_bars
+from onelip.bench.report.cost_tables import Counts, layer_theory_table
+from onelip.bench.report.figures.accuracies import accuracy_bars
 from onelip.bench.report.figures.cost_lines import cost_figures, published_cost_figures
 from onelip.bench.report.figures.curves import budget_figures
-from onelip.bench.report.figures.drawing import ReportFigure
+from onelip.bench.report.figures.drawing import ReportFigure, figure_style, render
 from onelip.bench.report.figures.layer_lines import draw_layers
-from onelip.bench.report.figures.radar import one_radar
-from onelip.bench.report.paper_architecture import architecture_tables
+from onelip.bench.report.figures.radar import published_figure, study_figure, study_radar
+from onelip.bench.report.page import PageContent, Part, Section, Side, write_page
 from onelip.bench.report.paper_tables import (
+    architecture_tables,
     budget_table,
+    gradient_tables,
     own_epoch_table,
-    own_gradient_table,
     own_literature_table,
     published_epoch_table,
-    published_gradient_table,
     published_literature_table,
     size_table,
 )
 from onelip.bench.report.published_study import published_models
-from onelip.bench.report.radar_scale import published_radar, study_radar
 from onelip.bench.report.report_table import ReportTable
 from onelip.bench.report.result_tables import ranking_table
 from onelip.bench.report.study_rows import DiagnosedNetwork, StudyResults
 from onelip.bench.report.trained_models import TrainedModel, all_settings, chosen_models, longest_budget
-from onelip.bench.runs.specs import NetworkSpec
+from onelip.bench.terminal import visible
 
-Part = ReportFigure | ReportTable
+PAGE = "paper.html"
 
-_COMPARE = "onelip compare --preset paper"
+_COMPARE, _DEFECTS = "onelip compare --preset paper", "onelip reproduce --defects"
+_TIME, _MEMORY = "onelip measure time --sizes XS S M L", "onelip measure memory"
 
 
 @dataclass(frozen=True)
 class PaperSources:
-    """What the items are made of; `published_memory` are bytes by the published formulas."""
+    """What the items are made of."""
 
     study: StudyResults
-    theory: LayerTheory
-    published_memory: Mapping[NetworkSpec, float]
+    counts: Counts
 
     @cached_property
     def models(self) -> list[TrainedModel]:
@@ -71,47 +71,44 @@ class PaperItem:
     title: str
     make: str
     build: Build
-    note: str = ""
+
+    @property
+    def note(self) -> str:
+        """What the published side is, where the paper draws something and prints no numbers."""
+        words = _PUBLISHED_SIDE.get(self.name)
+        return f"Note: the paper draws it and prints no numbers; the published side is {words}." if words else ""
 
 
-def _radar(given: PaperSources) -> Sides:
-    ours = study_radar(given.study, given.models)
-    return one_radar("radar-published", "The paper's values", published_radar()), one_radar("radar", "Ours", ours)
+def _of_models(build: Callable[[Sequence[TrainedModel], str], Sequence[Part]], *, failed: bool = False) -> Build:
+    """From the published models and from ours alike; the other argument is the name of the side."""
+    return lambda given: (build(published_models(failed=failed), "published"), build(given.models, "ours"))
 
 
-def _theory(given: PaperSources) -> Sides:
-    lines = {source: tuple(line for line in given.theory.lines if line.source == source) for source in _THEORY_TITLES}
-    printed, ours = (
-        replace(layer_theory_table(replace(given.theory, lines=lines[source])), name=f"theory-{source}", title=title)
-        for source, title in _THEORY_TITLES.items()
-    )
-    return [printed], [ours]
-
-
-_THEORY_TITLES = {"published": "Costs of the published algorithms", "onelip": "Costs where onelip computes otherwise"}
-
-
-def _costs(given: PaperSources) -> Sides:
-    return published_cost_figures(given.published_memory), cost_figures(given.study)
-
-
-def _bars(given: PaperSources) -> Sides:
-    return accuracy_bars(published_models(), marks=False), accuracy_bars(given.models)
-
-
-def _named(build: Build, *names: str) -> Build:
-    """Of what `build` draws, the figures whose names begin so."""
+def _figures(build: Build, *names: str) -> Build:
+    """Of what `build` draws, the figures whose names begin so; the published ones get names of their own."""
 
     def chosen(given: PaperSources) -> Sides:
-        printed, ours = build(given)
-        return [f for f in printed if f.name.startswith(names)], [f for f in ours if f.name.startswith(names)]
+        printed, ours = ([figure for figure in side if figure.name.startswith(names)] for side in build(given))
+        return [replace(figure, name=f"{figure.name}-published") for figure in printed], ours
 
     return chosen
 
 
-def _sizes(given: PaperSources) -> Sides:
-    printed = size_table("results-published", "Published results", published_models())
-    return [printed], [size_table("results-ours", "Our results", given.models)]
+def _radar(given: PaperSources) -> Sides:
+    ours = study_radar(given.study, given.models)
+    return published_figure("The paper's values"), study_figure("Ours", ours)
+
+
+def _theory(given: PaperSources) -> Sides:
+    titles = {"published": "Costs of the published algorithms", "onelip": "Costs where onelip computes otherwise"}
+    printed, ours = (
+        [layer_theory_table(given.counts, side, f"theory-{side}", title)] for side, title in titles.items()
+    )
+    return printed, ours
+
+
+def _costs(given: PaperSources) -> Sides:
+    return published_cost_figures(), cost_figures(given.study)
 
 
 def _eco(given: PaperSources) -> Sides:
@@ -119,7 +116,7 @@ def _eco(given: PaperSources) -> Sides:
     parts: dict[str, list[Part]] = {"published": [], "own": []}
     for row in given.diagnosed("eco"):
         words = "as published" if row.setting == "published" else "in onelip"
-        largest = max(layer.norm_estimate or 0.0 for layer in row.layers)
+        largest = max(row.known("norm_estimate"), default=0.0)
         figure = ReportFigure(
             name=f"eco-{row.setting}",
             section="",
@@ -133,9 +130,33 @@ def _eco(given: PaperSources) -> Sides:
     return parts["published"], parts["own"]
 
 
+def _bars(models: Sequence[TrainedModel], side: str) -> Sequence[Part]:
+    return accuracy_bars(models, marks=side == "ours")
+
+
+def _budget_lines(models: Sequence[TrainedModel], side: str) -> Sequence[Part]:
+    return budget_figures(models)
+
+
+def _sizes(models: Sequence[TrainedModel], side: str) -> Sequence[Part]:
+    return [size_table(f"results-{side}", f"{'Our' if side == 'ours' else 'Published'} results", models)]
+
+
+def _ranking(models: Sequence[TrainedModel], side: str) -> Sequence[Part]:
+    return [ranking_table(longest_budget(models), f"ranking-{side}")]
+
+
+def _budgets(dataset: str, kernel_size: int = 3) -> Build:
+    def table(models: Sequence[TrainedModel], side: str) -> Sequence[Part]:
+        chosen = [m for m in models if (m.network.dataset, m.network.kernel_size) == (dataset, kernel_size)]
+        name = f"{dataset}-{kernel_size}x{kernel_size}-{side}"
+        return [budget_table(name, f"{side.capitalize()}, {dataset}", chosen)]
+
+    return _of_models(table, failed=True)
+
+
 def _sandwich(given: PaperSources) -> Sides:
-    networks = given.diagnosed("sandwich")
-    return [published_gradient_table()], [own_gradient_table(networks)] if networks else []
+    return gradient_tables(given.diagnosed("sandwich"))
 
 
 def _literature(given: PaperSources) -> Sides:
@@ -150,87 +171,48 @@ def _epochs(given: PaperSources) -> Sides:
     return [published_epoch_table()], [own_epoch_table(given.study)]
 
 
-def _lines(given: PaperSources) -> Sides:
-    return budget_figures([m for m in published_models() if m.network.kernel_size == 3]), budget_figures(given.models)
+_PUBLISHED_SIDE = {
+    "radar": "its tables, ranked as ours are",
+    "training-time": "its table of epochs in two hours",
+    "throughput": "images per second in its logs, for XS, S and M",
+    "memory": "its formulas for training; for inference there are none",
+    "eco": "the published layer, run here",
+    "tiny-imagenet-costs": "epochs in two hours and formulas; throughput is nowhere",
+}
+_ON_CIFAR, _ON_TINY = (
+    [f"{cost}-{family}" for cost in ("training-time", "inference-throughput", "training-memory", "inference-memory")]
+    for family in ("cifar", "tiny")
+)
+_ALL_TINY = f"{_TIME} --datasets tiny-imagenet; {_MEMORY} --datasets tiny-imagenet"
+_BY_BARS, _BY_BUDGET = _of_models(_bars), _of_models(_budget_lines)
 
-
-def _budgets(dataset: str, kernel_size: int = 3) -> Build:
-    def chosen(models: Sequence[TrainedModel]) -> list[TrainedModel]:
-        return [m for m in models if (m.network.dataset, m.network.kernel_size) == (dataset, kernel_size)]
-
-    def build(given: PaperSources) -> Sides:
-        name = f"{dataset}-{kernel_size}x{kernel_size}"
-        printed = budget_table(f"{name}-published", f"Published, {dataset}", chosen(published_models(failed=True)))
-        return [printed], [budget_table(f"{name}-ours", f"Ours, {dataset}", chosen(given.models))]
-
-    return build
-
-
-def _ranking(given: PaperSources) -> Sides:
-    tables = (ranking_table(longest_budget(models)) for models in (published_models(), given.models))
-    names = ("ranking-published", "ranking-ours")
-    printed, ours = (replace(table, name=name) for table, name in zip(tables, names, strict=True))
-    return [printed], [ours]
-
-
-_LOGS = "the paper draws it and prints no numbers; the published side is "
 ITEMS = (
-    PaperItem("radar", "Figure 1", "Radar plot", _COMPARE, _radar, _LOGS + "its tables on the scale of ours"),
+    PaperItem("radar", "Figure 1", "Radar plot", _COMPARE, _radar),
     PaperItem("complexity", "Table 1", "Complexity and memory", "onelip theory --counted", _theory),
+    PaperItem("training-time", "Figure 2", "Training time per epoch", _TIME, _figures(_costs, _ON_CIFAR[0])),
+    PaperItem("throughput", "Figure 3", "Inference throughput", _TIME, _figures(_costs, _ON_CIFAR[1])),
+    PaperItem("memory", "Figure 4", "Memory", f"{_MEMORY} --sizes XS S M L", _figures(_costs, *_ON_CIFAR[2:])),
     PaperItem(
-        "training-time",
-        "Figure 2",
-        "Training time per epoch",
-        "onelip measure time --sizes XS S M L",
-        _named(_costs, "training-time-cifar"),
-        _LOGS + "its table of epochs in two hours",
+        "certified",
+        "Figure 5",
+        "Certified accuracy in decreasing order",
+        _COMPARE,
+        _figures(_BY_BARS, "bars-certified"),
     ),
-    PaperItem(
-        "throughput",
-        "Figure 3",
-        "Inference throughput",
-        "onelip measure time --sizes XS S M L",
-        _named(_costs, "inference-throughput-cifar"),
-        _LOGS + "images per second in its logs, for XS, S and M",
-    ),
-    PaperItem(
-        "memory",
-        "Figure 4",
-        "Memory",
-        "onelip measure memory --sizes XS S M L",
-        _named(_costs, "training-memory-cifar", "inference-memory-cifar"),
-        _LOGS + "its formulas for training; for inference there are none",
-    ),
-    PaperItem(
-        "certified", "Figure 5", "Certified accuracy in decreasing order", _COMPARE, _named(_bars, "bars-certified")
-    ),
-    PaperItem("results", "Table 2", "Results after 24 hours", _COMPARE, _sizes),
-    PaperItem("ranking", "Section 5.3", "Ranking of the methods", _COMPARE, _ranking),
-    PaperItem(
-        "eco",
-        "Figure 6",
-        "Variance and norm of ECO",
-        "onelip reproduce --defects",
-        _eco,
-        _LOGS + "the published layer, run here",
-    ),
-    PaperItem("sandwich", "Table 3", "Vanishing gradients of Sandwich", "onelip reproduce --defects", _sandwich),
+    PaperItem("results", "Table 2", "Results after 24 hours", _COMPARE, _of_models(_sizes)),
+    PaperItem("ranking", "Section 5.3", "Ranking of the methods", _COMPARE, _of_models(_ranking)),
+    PaperItem("eco", "Figure 6", "Variance and norm of ECO", _DEFECTS, _eco),
+    PaperItem("sandwich", "Table 3", "Vanishing gradients of Sandwich", _DEFECTS, _sandwich),
     PaperItem("literature", "Table 4", "State of the art on CIFAR-10", _COMPARE, _literature),
     PaperItem("architecture", "Tables 5 to 7", "Architecture, block and sizes", "none: from the code", _architecture),
-    PaperItem("epochs", "Table 8", "Epochs in two hours", "onelip measure time --sizes XS S M L", _epochs),
-    PaperItem("budgets", "Figure 7", "Certified accuracy by training budget", _COMPARE, _lines),
+    PaperItem("epochs", "Table 8", "Epochs in two hours", _TIME, _epochs),
     PaperItem(
-        "tiny-imagenet-costs",
-        "Figure 8",
-        "Time and memory on Tiny ImageNet",
-        "onelip measure time --sizes XS S M L --datasets tiny-imagenet; onelip measure memory --datasets tiny-imagenet",
-        _named(
-            _costs,
-            *(f"{q}-tiny" for q in ("training-time", "inference-throughput", "training-memory", "inference-memory")),
-        ),
-        _LOGS + "epochs in two hours and formulas; throughput is nowhere",
+        "budgets", "Figure 7", "Certified accuracy by training budget", _COMPARE, _figures(_BY_BUDGET, "budgets")
     ),
-    PaperItem("accuracy", "Figure 9", "Clean accuracy in decreasing order", _COMPARE, _named(_bars, "bars-clean")),
+    PaperItem(
+        "tiny-imagenet-costs", "Figure 8", "Time and memory on Tiny ImageNet", _ALL_TINY, _figures(_costs, *_ON_TINY)
+    ),
+    PaperItem("accuracy", "Figure 9", "Clean accuracy in decreasing order", _COMPARE, _figures(_BY_BARS, "bars-clean")),
     PaperItem("cifar10", "Table 9", "All budgets on CIFAR-10", _COMPARE, _budgets("cifar10")),
     PaperItem("cifar100", "Table 10", "All budgets on CIFAR-100", _COMPARE, _budgets("cifar100")),
     PaperItem("tiny-imagenet", "Table 11", "All budgets on Tiny ImageNet", _COMPARE, _budgets("tiny-imagenet")),
@@ -239,3 +221,35 @@ ITEMS = (
     ),
 )
 """In the order of the paper; floats are numbered by their place in its source."""
+
+
+def write_paper(
+    items: Sequence[PaperItem], given: PaperSources, out: Path, tell: Callable[[str], None]
+) -> list[PaperItem]:
+    """Write `paper.html` and, in `published/` and `ours/`, every part as files.
+
+    `tell` hears what is being made. Returns the items that the study has no records for.
+    """
+    sections, absent, drawn = [Section("overview", "Overview", "")], [], {}
+    with figure_style():
+        for number, item in enumerate(items, 1):
+            tell(f"{item.name}, {number} of {len(items)}")
+            sides = []
+            for name, parts in zip(("published", "ours"), item.build(given), strict=True):
+                figures = [part for part in parts if isinstance(part, ReportFigure)]
+                tables = [part for part in parts if isinstance(part, ReportTable) and part.rows]
+                drawn |= {figure.name: render(figure) for figure in figures}
+                empty = "Nothing was published." if name == "published" else f"No records: `{item.make}` makes them."
+                sides.append(Side(figures, tables, name, empty, name, name))
+            absent += [] if sides[1].figures or sides[1].tables else [item]
+            sections.append(Section(item.name, item.place, f"{item.place}: {item.title}", sides, item.note))
+    content = PageContent(
+        title="Tables and figures of the paper beside ours",
+        subtitle=f"Records in {visible(given.study.folder.name)}",
+        introduction="The paper is {paper}.",
+        sections=sections,
+        files="Every table is beside this page as CSV, Markdown and LaTeX, every figure as SVG, PDF and PNG, in the "
+        "folders `published/` and `ours/`.",
+    )
+    write_page(out / PAGE, content, drawn)
+    return absent

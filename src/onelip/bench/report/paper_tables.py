@@ -2,162 +2,168 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from onelip.bench.published import published_epochs, published_state_of_the_art
+from onelip.bench.paper.architecture import (
+    ARCHITECTURE,
+    BLOCK,
+    COUNTED,
+    PARAMETERS,
+    SANDWICH_GRADIENTS,
+    built_layers,
+    built_sizes,
+)
+from onelip.bench.paper.published import published_epochs, published_state_of_the_art
 from onelip.bench.report.method_style import size_order
-from onelip.bench.report.report_table import METHOD, Column, ReportTable, scientific, three_digits, words
+from onelip.bench.report.report_table import DATASET, METHOD, SIZE, Column, ReportTable, scientific, three_digits, words
+from onelip.bench.report.result_tables import cell, certified_columns, lines_of
 from onelip.bench.report.study_rows import DiagnosedNetwork, StudyResults
 from onelip.bench.report.trained_models import TrainedModel, longest_budget, main_times
-from onelip.protocol import RADIUS_NUMERATORS, SIZES
+from onelip.protocol import RADIUS_NUMERATORS, SIZES, WIDTHS
 
-SANDWICH_GRADIENTS = (
-    ("stem", "First Conv", 3.36e-7),
-    ("stem_activation", "Activation", 3.36e-7),
-    ("block1", "Downsize Block(3)", 3.79e-6),
-    ("block2", "Downsize Block(3)", 5.56e-5),
-    ("block3", "Downsize Block(3)", 7.83e-4),
-    ("block4", "Downsize Block(3)", 8.15e-3),
-    ("block5", "Downsize Block(1)", 1.04e-1),
-    ("linear", "Linear", 1.82e-1),
-)
-"""Name here, name and gradient norm in the paper's table of ConvNet XS with Sandwich layers, 32 images."""
+
+def _both_accuracies(places: Sequence[str], **look: Any) -> list[Column]:
+    """Accuracy at all places of a line, then certified accuracy at all of them."""
+    return [
+        Column(place, group, of=cell(place, field), **look)
+        for group, field in (("Accuracy [%]", "accuracy"), ("Certified [%]", "certified_36"))
+        for place in places
+    ]
 
 
 def size_table(name: str, title: str, models: Sequence[TrainedModel]) -> ReportTable:
     """Methods as rows, sizes as columns, at the longest budget: the paper's main table."""
     compared = [model for model in longest_budget(models) if model.has_guarantee]
-    found = {(m.network.dataset, m.network.method, m.network.size_name): m for m in compared}
-    sizes = sorted({size for _, _, size in found}, key=size_order)
-    rows = []
-    for dataset, method in dict.fromkeys((dataset, method) for dataset, method, _ in sorted(found)):
-        line = [found.get((dataset, method, size)) for size in sizes]
-        accuracies = (model and model.accuracy for model in line)
-        rows.append((method, dataset, *accuracies, *(model and model.certified_36 for model in line)))
-    columns = [Column(size, group, best="highest") for group in ("Accuracy [%]", "Certified [%]") for size in sizes]
+    lines = lines_of(compared, lambda m: (m.network.dataset, m.network.method))
+    sizes = sorted({model.network.size_name for model in compared}, key=size_order)
     budgets = ", ".join(sorted({model.budget.name for model in compared}))
-    return ReportTable(
+    return ReportTable.of_items(
+        sorted(lines, key=lambda line: (line.network.dataset, line.network.method)),
         name,
         "",
         title,
         f"Accuracy and certified accuracy at radius 36/255 after {budgets}; ± is the standard error.",
-        (METHOD, words("Data set"), *columns),
-        rows,
+        (METHOD, DATASET, *_both_accuracies(sizes, best="highest")),
         best_within=("Data set",),
     )
 
 
 def budget_table(name: str, title: str, models: Sequence[TrainedModel]) -> ReportTable:
     """Learning rate, weight decay and accuracies for every budget: the tables of the paper's appendix."""
-    groups: dict[tuple[str, str], dict[str, TrainedModel]] = defaultdict(dict)
-    for model in sorted(models, key=lambda m: m.budget.hours or 0.0):
-        if model.is_usual and model.accuracy is not None:
-            groups[model.network.method, model.network.size_name][model.budget.name] = model
-    budgets = list(dict.fromkeys(budget for group in groups.values() for budget in group))
-    rows = []
-    for (method, size), group in sorted(groups.items(), key=lambda item: (item[0][0], size_order(item[0][1]))):
-        run = next(iter(group.values())).runs[0]
-        line = [group.get(budget) for budget in budgets]
-        accuracies = (model and model.accuracy for model in line)
-        certified = (model and model.certified_36 for model in line)
-        rows.append((method, size, run.learning_rate, run.weight_decay, *accuracies, *certified))
-    columns = [Column("LR", show=scientific), Column("WD", show=scientific)]
-    columns += [Column(budget, group) for group in ("Accuracy [%]", "Certified [%]") for budget in budgets]
-    caption = "Certified accuracy at radius 36/255; learning rate and weight decay are those of the shortest budget."
-    return ReportTable(name, "", title, caption, (METHOD, words("Size"), *columns), rows)
+    shown = [model for model in models if model.is_usual and model.accuracy is not None]
+    lines = lines_of(
+        sorted(shown, key=lambda m: m.budget.hours or 0.0),
+        lambda m: (m.network.method, m.network.size_name),
+        lambda m: m.budget.name,
+    )
+    budgets = list(dict.fromkeys(budget for line in lines for budget in line.models))
+    rates = (
+        Column("LR", show=scientific, of="first.spec.lr"),
+        Column("WD", show=scientific, of="first.spec.weight_decay"),
+    )
+    return ReportTable.of_items(
+        sorted(lines, key=lambda line: (line.network.method, size_order(line.network.size_name))),
+        name,
+        "",
+        title,
+        "Certified accuracy at radius 36/255; learning rate and weight decay are those of the shortest budget.",
+        (METHOD, SIZE, *rates, *_both_accuracies(budgets)),
+    )
 
 
 def published_epoch_table() -> ReportTable:
     """Epochs in two hours on the paper's GPU."""
     found = {(row.key, row.dataset, row.size): row.epochs for row in published_epochs()}
-    return _epoch_table("epochs-published", "on the paper's A100", found, ("cifar", "tiny-imagenet"))
+    return _epoch_table("epochs-published", "on the paper's A100", found)
 
 
 def own_epoch_table(study: StudyResults) -> ReportTable:
     """Epochs that two hours would have on the machine that a study has timed."""
     times = main_times(study)
-    found = {
-        (row.network.method, row.network.dataset, row.network.size_name): round(7200 / row.epoch_seconds)
-        for row in times
-    }
-    where = f"on {times[0].hardware}" if times else ""
-    return _epoch_table("epochs-ours", where, found, tuple(dict.fromkeys(dataset for _, dataset, _ in found)))
+    networks = {row.network: round(7200 / row.seconds_per_epoch) for row in times}
+    found = {(network.method, network.dataset, network.size_name): epochs for network, epochs in networks.items()}
+    return _epoch_table("epochs-ours", f"on {times[0].hardware}" if times else "", found)
 
 
-def _epoch_table(
-    name: str, where: str, found: Mapping[tuple[str, str, str], int | None], datasets: tuple[str, ...]
-) -> ReportTable:
-    places = [
-        (dataset, size) for dataset in datasets for size in SIZES if any(key[1:] == (dataset, size) for key in found)
+def _epoch_table(name: str, where: str, found: Mapping[tuple[str, str, str], int | None]) -> ReportTable:
+    places = {(dataset, size) for _, dataset, size in found if size in SIZES}
+    columns = [
+        Column(size, dataset, of=lambda method, dataset=dataset, size=size: found.get((method, dataset, size)))
+        for dataset, size in sorted(places, key=lambda place: (place[0], size_order(place[1])))
     ]
+    method = replace(METHOD, of=lambda method: method)
     methods = sorted({method for method, _, _ in found})
-    rows = [(method, *(found.get((method, *place)) for place in places)) for method in methods]
-    columns = [Column(size, dataset) for dataset, size in places]
-    return ReportTable(name, "", f"Epochs in two hours {where}", "Batches of 256.", (METHOD, *columns), rows)
+    title = f"Epochs in two hours {where}"
+    return ReportTable.of_items(methods, name, "", title, "Batches of 256.", (method, *columns))
 
 
 def published_literature_table() -> ReportTable:
     """CIFAR-10 in the papers of the methods themselves."""
-    rows = [
-        (
-            r.key,
-            r.model,
-            r.clean_accuracy,
-            r.certified_36,
-            r.certified_72,
-            r.certified_108,
-            r.certified_255,
-            r.parameters_millions,
-        )
-        for r in published_state_of_the_art()
-    ]
-    columns = (METHOD, words("Model"), *_radius_columns(), Column("M parameters", show=three_digits))
-    return ReportTable("literature-published", "", "The literature on CIFAR-10", "In %.", columns, rows)
+    columns = (
+        replace(METHOD, of="key"),
+        words("Model", "model"),
+        Column("Accuracy", of="clean_accuracy"),
+        *(Column(f"{radius}/255", "Certified at", of=f"certified_{radius}") for radius in RADIUS_NUMERATORS),
+        Column("M parameters", show=three_digits, of="parameters_millions"),
+    )
+    title = "The literature on CIFAR-10"
+    return ReportTable.of_items(published_state_of_the_art(), "literature-published", "", title, "In %.", columns)
 
 
 def own_literature_table(models: Sequence[TrainedModel]) -> ReportTable:
     """Our best model of each method on CIFAR-10, at all radii."""
     best: dict[str, TrainedModel] = {}
-    for model in longest_budget(models):
-        share, before = model.certified_36, best.get(model.network.method)
-        if model.network.dataset == "cifar10" and share and model.has_guarantee:
-            held = before.certified_36 if before else None
-            if held is None or share.mean > held.mean:
-                best[model.network.method] = model
-    rows = [
-        (method, m.label, m.accuracy, *(m.certified.get(radius) for radius in RADIUS_NUMERATORS))
-        for method, m in best.items()
-    ]
-    columns = (METHOD, words("Model"), *_radius_columns())
-    return ReportTable("literature-ours", "", "Our best models on CIFAR-10", "In %, proven.", columns, rows)
+    shown = [m for m in longest_budget(models) if m.network.dataset == "cifar10" and m.certified_36 and m.has_guarantee]
+    for model in shown:
+        before = best.setdefault(model.network.method, model)
+        if _certified(model) > _certified(before):
+            best[model.network.method] = model
+    columns = (
+        METHOD,
+        words("Model", "label"),
+        Column("Accuracy", of="accuracy"),
+        *certified_columns("Certified at"),
+    )
+    title = "Our best models on CIFAR-10"
+    return ReportTable.of_items(best.values(), "literature-ours", "", title, "In %, proven.", columns)
 
 
-def _radius_columns() -> list[Column]:
-    radii = [f"{numerator}/255" for numerator in RADIUS_NUMERATORS]
-    return [Column("Accuracy"), *(Column(radius, "Certified at") for radius in radii)]
+def _certified(model: TrainedModel) -> float:
+    return model.certified_36.mean if model.certified_36 else 0.0
 
 
-def published_gradient_table() -> ReportTable:
-    """What the paper prints of Sandwich."""
-    rows = [(theirs, ours, norm) for ours, theirs, norm in SANDWICH_GRADIENTS]
-    columns = (words("Layer"), words("Here"), Column("Gradient norm", show=scientific))
-    title = "Vanishing gradients of Sandwich, ConvNet XS"
-    return ReportTable("gradients-published", "", title, "32 images.", columns, rows)
-
-
-def own_gradient_table(networks: Sequence[DiagnosedNetwork]) -> ReportTable:
-    """Norms of the gradient at the same places, for the published layers and for ours."""
-    rows = []
-    for ours, theirs, _ in SANDWICH_GRADIENTS:
-        cells = []
-        for network in networks:
-            at = [layer.gradient_norm for layer in network.layers if layer.path.split(".")[0] == ours]
-            cells.append(at[-1] if at else None)
-        rows.append((theirs, ours, *cells))
-    columns = [
-        Column(f"{network.setting} layers, {network.network.size_name}", "Gradient norm", show=scientific)
-        for network in networks
-    ]
+def gradient_tables(networks: Sequence[DiagnosedNetwork]) -> tuple[list[ReportTable], list[ReportTable]]:
+    """What the paper prints of Sandwich, and norms at the same places for the published layers and for ours."""
+    columns = []
+    for network in networks:
+        norms = {layer.path.split(".")[0]: layer.gradient_norm for layer in network.layers}
+        title = f"{network.setting} layers, {network.network.size_name}"
+        columns.append(Column(title, "Gradient norm", scientific, of=lambda row, norms=norms: norms.get(row[0])))
+    layers = (words("Layer", lambda row: row[1]), words("Here", lambda row: row[0]))
+    printed = (*layers, Column("Gradient norm", show=scientific, of=lambda row: row[2]))
+    title, rows, images = "Vanishing gradients of Sandwich, ConvNet XS", SANDWICH_GRADIENTS, "32 images."
+    theirs = ReportTable.of_items(rows, "gradients-published", "", title, images, printed)
     title = "Gradients of Sandwich in onelip"
-    return ReportTable("gradients-ours", "", title, "32 images.", (words("Layer"), words("Here"), *columns), rows)
+    ours = ReportTable.of_items(rows if networks else (), "gradients-ours", "", title, images, (*layers, *columns))
+    return [theirs], [ours]
+
+
+def architecture_tables() -> tuple[list[ReportTable], list[ReportTable]]:
+    """The paper's three tables of its network, and ours from the network itself."""
+    layers, size = (words("Layer"), words("Output")), words("Size")
+    widths = [(name, PARAMETERS[name], width) for name, width in WIDTHS.items()]
+    printed = [
+        ReportTable("architecture-published", "", "Architecture", "Width w.", layers, ARCHITECTURE),
+        ReportTable("block-published", "", "Downsize Block(k)", "Input s x s x t.", layers, BLOCK),
+        ReportTable("sizes-published", "", "Sizes", "", (size, words("M parameters"), Column("w")), widths),
+    ]
+    counts = [Column(method, "M parameters", show="{:.2f}".format) for method in COUNTED]
+    caption = "BCOP has fewer parameters and Sandwich twice as many, as the paper remarks; the others as many as AOL."
+    ours = [
+        ReportTable("architecture-ours", "", "ConvNet XS, w = 16", "10 classes.", layers, built_layers()),
+        ReportTable("block-ours", "", "Its first block", "s = 32, t = 16.", layers, built_layers("block1", 16)),
+        ReportTable("sizes-ours", "", "Sizes", caption, (size, *counts, Column("w")), built_sizes()),
+    ]
+    return printed, ours

@@ -1,25 +1,28 @@
-"""A table as data: columns that know how their values are shown, and rows of plain values."""
+"""A table as data: columns that take their values from items and know how these are shown, and rows of plain values."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Literal
 
-from onelip.bench.report.intervals import centre, differ
 from onelip.bench.report.method_style import method_style, slug
+from onelip.bench.report.shares import centre, differ
 from onelip.bench.report.study_rows import WITHOUT_GUARANTEE
 
 NOTHING = "-"
 
 Row = tuple[Any, ...]
+Value = Callable[[Any], Any] | str
+"""The value that a column takes from a row's item, or the path of its attribute: "network.method"."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Heading, group heading above it, how a value is shown, and which values are best."""
+    """Heading, group heading above it, how a value is shown, which values are best, and where they come from."""
 
     title: str
     group: str = ""
@@ -27,20 +30,31 @@ class Column:
     best: Literal["", "highest", "lowest"] = ""
     numeric: bool = True
     wraps: bool = False
+    of: Value = field(default="", compare=False)
 
     @property
     def full_title(self) -> str:
         """Title with its group: "Accuracy XS"."""
         return f"{self.group} {self.title}".strip()
 
+    def value(self, item: Any) -> Any:
+        """What the column shows of an item; None where a part of the path is not known."""
+        if not isinstance(self.of, str):
+            return self.of(item)
+        for name in self.of.split("."):
+            item = None if item is None else getattr(item, name)
+        return item
 
-def words(title: str, *, wraps: bool = False) -> Column:
+
+def words(title: str, of: Value = "", *, wraps: bool = False) -> Column:
     """A column of texts."""
-    return Column(title, numeric=False, wraps=wraps)
+    return Column(title, numeric=False, wraps=wraps, of=of)
 
 
-METHOD = Column("Method", show=lambda key: method_style(key).label, numeric=False)
+METHOD = Column("Method", show=lambda key: method_style(key).label, numeric=False, of="network.method")
 """Keys of methods, shown by name and with their colour."""
+
+SIZE, DATASET = words("Size", "network.size_name"), words("Data set", "network.dataset")
 
 
 @dataclass(frozen=True)
@@ -54,12 +68,27 @@ class ReportTable:
     section: str
     title: str
     caption: str
-    columns: tuple[Column, ...]
+    columns: Sequence[Column]
     rows: Sequence[Row]
     best_within: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", slug(self.name))
+
+    @classmethod
+    def of_items(
+        cls,
+        items: Iterable[Any],
+        name: str,
+        section: str,
+        title: str,
+        caption: str,
+        columns: Sequence[Column],
+        best_within: tuple[str, ...] = (),
+    ) -> ReportTable:
+        """One row for each item, with the value that each column takes from it."""
+        rows = [tuple(column.value(item) for column in columns) for item in items]
+        return cls(name, section, title, caption, columns, rows, best_within)
 
     @cached_property
     def texts(self) -> list[list[str]]:
@@ -71,6 +100,17 @@ class ReportTable:
             ]
             for row in self.rows
         ]
+
+    @property
+    def groups(self) -> list[tuple[str, list[Column]]]:
+        """Group headings and the columns below each; empty if the table has none."""
+        found = [(group, list(members)) for group, members in groupby(self.columns, lambda column: column.group)]
+        return found if any(group for group, _ in found) else []
+
+    @property
+    def methods(self) -> set[str]:
+        """Keys of all methods that have a row."""
+        return {row[self.columns.index(METHOD)] for row in self.rows} - {None} if METHOD in self.columns else set()
 
     @property
     def same_everywhere(self) -> list[Column]:

@@ -6,12 +6,21 @@ Every value was checked when it was read: numbers are finite, texts are printabl
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from onelip.bench.report.intervals import MedianTime
-from onelip.bench.runs import RunStatus
-from onelip.bench.runs.specs import NetworkSpec
+from onelip.bench.records import StoredRun
+from onelip.bench.records.specs import NetworkSpec
+from onelip.bench.records.views import (
+    PREDICTED_SOURCES,
+    DiagnosedLayer,
+    MacsResult,
+    Measured,
+    MemoryResult,
+    TimeResult,
+    Training,
+    TrainResult,
+)
 from onelip.protocol import REFERENCE
 
 WITHOUT_GUARANTEE = ("standard", REFERENCE)
@@ -32,6 +41,11 @@ class Budget:
     epochs: int | None = None
 
     @property
+    def is_processor_time(self) -> bool:
+        """Whether other programs take nothing from it."""
+        return self.name.endswith(" cores")
+
+    @property
     def words(self) -> str:
         """As a sentence has it: "1h30m" is "1 h 30 min", "8m cores" is "8 min of processor time"."""
         duration, cores, _ = self.name.partition(" cores")
@@ -50,23 +64,23 @@ class LoggedEpoch:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """One finished training. `setting` is its configuration without the seed; `curve` certified accuracy by radius."""
+    """One finished training. `setting` is its configuration without the seed."""
 
-    run: str
-    network: NetworkSpec
+    spec: Training
+    result: TrainResult
     budget: Budget
     setting: str
-    recipe: str | None
-    learning_rate: float | None
-    weight_decay: float | None
-    test_images: int | None
-    accuracy: float | None
-    certified: dict[int, float]
-    curve: tuple[float, ...]
-    validation_certified: float | None
-    epochs: float | None
-    train_seconds: float | None
-    log: tuple[LoggedEpoch, ...]
+    log: tuple[LoggedEpoch, ...] = ()
+
+    @property
+    def network(self) -> NetworkSpec:
+        """What was trained."""
+        return self.spec.network
+
+    @property
+    def processor_share(self) -> float | None:
+        """The part of the training in which its first thread had a processor."""
+        return self.result.processor_share
 
     @property
     def losses(self) -> list[tuple[float, float]]:
@@ -75,41 +89,24 @@ class TrainedRun:
         return [(entry.epoch / last, entry.loss) for entry in self.log] if last > 0 else []
 
 
-@dataclass(frozen=True)
-class PhaseTime:
-    """Seconds of a batch, of the plain network's batch, and their ratio, measured in turns."""
-
-    seconds: MedianTime
-    plain_seconds: MedianTime
-    ratio: MedianTime
-
-
-@dataclass(frozen=True)
-class MeasuredTime:
+@dataclass(frozen=True, kw_only=True)
+class MeasuredTime(Measured, TimeResult):
     """Times of a network on one machine; inference has its parameter transformations cached."""
 
-    network: NetworkSpec
-    batch_size: int
-    hardware: str
-    training: PhaseTime
-    inference: PhaseTime
-    epoch_seconds: float
+    @property
+    def inference_batch(self) -> int:
+        """Images in a batch of inference."""
+        return self.batch_size if self.inference_batch_size is None else self.inference_batch_size
+
+    @property
+    def images_per_second(self) -> float:
+        """Throughput of inference."""
+        return self.inference_batch / self.inference.seconds.median
 
 
-PREDICTED_SOURCES = {"meta": "predicted", "meta:gpu": "predicted for a GPU"}
-"""What the devices of predictions are called."""
-
-
-@dataclass(frozen=True)
-class MeasuredMemory:
+@dataclass(frozen=True, kw_only=True)
+class MeasuredMemory(Measured, MemoryResult):
     """Peak bytes of training and of inference, measured on a device or predicted."""
-
-    network: NetworkSpec
-    batch_size: int
-    device: str
-    parameters: int
-    training: int
-    inference: int
 
     @property
     def source(self) -> str:
@@ -117,27 +114,9 @@ class MeasuredMemory:
         return self.device if self.device in PREDICTED_SOURCES.values() else f"measured on {self.device}"
 
 
-@dataclass(frozen=True)
-class CountedOperations:
+@dataclass(frozen=True, kw_only=True)
+class CountedOperations(Measured, MacsResult):
     """Multiply-accumulates of one batch."""
-
-    network: NetworkSpec
-    batch_size: int
-    parameters: int
-    input: int
-    training_step: int
-    inference: int
-
-
-@dataclass(frozen=True)
-class DiagnosedLayer:
-    """Batch variance after a layer, its norm (from below), the proven bound of the network so far, its gradient."""
-
-    path: str
-    variance: float
-    norm_estimate: float | None
-    bound_product: float | None
-    gradient_norm: float | None
 
 
 @dataclass(frozen=True)
@@ -148,6 +127,10 @@ class DiagnosedNetwork:
     network: NetworkSpec
     setting: str
     layers: tuple[DiagnosedLayer, ...]
+
+    def known(self, field: str) -> list[float]:
+        """Values of all layers that have one, after the input."""
+        return [value for layer in self.layers[1:] if (value := getattr(layer, field)) is not None]
 
 
 @dataclass(frozen=True)
@@ -161,19 +144,13 @@ class MissingResult:
     run: str = ""
 
 
-@dataclass(frozen=True)
-class RunFacts:
-    """What is told about every run: where it was made, how, and how long it took."""
-
-    run: str
-    kind: str
-    status: RunStatus
-    seed: int | None
-    seconds: float
-    created_at: str
-    updated_at: str
-    command: str
-    machine: tuple[str, ...]
+_ABSENT = (
+    "No finished training, so no accuracies. `onelip train` adds them.",
+    "No measured times, so no training time, throughput or latency. `onelip measure time` adds them.",
+    "No memory figures of these runs: the advisor takes predictions. `onelip measure memory` adds them.",
+    "No operation counts. `onelip measure macs` adds them.",
+    "No diagnostics (variances, norms and gradients by layer). `onelip compare` makes them.",
+)
 
 
 @dataclass(frozen=True)
@@ -184,33 +161,18 @@ class StudyResults:
     """
 
     folder: Path
-    runs: tuple[RunFacts, ...] = ()
+    runs: tuple[StoredRun, ...] = ()
     trained: tuple[TrainedRun, ...] = ()
     times: tuple[MeasuredTime, ...] = ()
     memory: tuple[MeasuredMemory, ...] = ()
     operations: tuple[CountedOperations, ...] = ()
     diagnosed: tuple[DiagnosedNetwork, ...] = ()
     missing_results: tuple[MissingResult, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     mixed_devices: str = ""
 
     @property
     def absent(self) -> list[str]:
         """One sentence for each kind of result that the folder does not have."""
-        kinds = [
-            (self.trained, "No finished training, so no accuracies. `onelip train` adds them."),
-            (
-                self.times,
-                "No measured times, so no training time, throughput or latency. `onelip measure time` adds them.",
-            ),
-            (
-                self.memory,
-                "No memory figures of these runs: the advisor takes predictions. `onelip measure memory` adds them.",
-            ),
-            (self.operations, "No operation counts. `onelip measure macs` adds them."),
-            (
-                self.diagnosed,
-                "No diagnostics (variances, norms and gradients by layer). `onelip compare` makes them.",
-            ),
-        ]
-        return [sentence for rows, sentence in kinds if not rows]
+        rows = (self.trained, self.times, self.memory, self.operations, self.diagnosed)
+        return [sentence for sentence, found in zip(_ABSENT, rows, strict=True) if not found]

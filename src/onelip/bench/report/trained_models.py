@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from onelip.bench.report.intervals import Share, mean_share
+from onelip.bench.records.specs import NetworkSpec
+from onelip.bench.records.views import Training
 from onelip.bench.report.method_style import method_style, size_order
+from onelip.bench.report.shares import Share, mean_share
 from onelip.bench.report.study_rows import (
     WITHOUT_GUARANTEE,
     Budget,
@@ -26,7 +28,6 @@ from onelip.bench.report.study_rows import (
     StudyResults,
     TrainedRun,
 )
-from onelip.bench.runs.specs import NetworkSpec
 from onelip.protocol import DATA_SETS, RADIUS_NUMERATORS, REFERENCE
 
 TEST_IMAGES = {name: info.test_size for name, info in DATA_SETS.items()}
@@ -47,6 +48,11 @@ class TrainedModel:
         return network_label(self.network)
 
     @property
+    def spec(self) -> Training:
+        """What all runs have in common, but for the seed."""
+        return self.runs[0].spec
+
+    @property
     def has_guarantee(self) -> bool:
         """Whether the method bounds the Lipschitz constant."""
         return self.network.method not in WITHOUT_GUARANTEE
@@ -59,15 +65,20 @@ class TrainedModel:
             method=own.method, size=own.size, width=own.width, dataset=own.dataset, kernel_size=own.kernel_size
         )
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether figures, ranking and advice take it: the paper's network with 3 x 3 kernels."""
+        return self.is_usual and self.network.kernel_size == 3
+
     @cached_property
     def accuracy(self) -> Share | None:
         """Share of test images that are classified correctly."""
-        return self._share([run.accuracy for run in self.runs])
+        return self._share([run.result.test_accuracy for run in self.runs])
 
     @cached_property
     def certified(self) -> dict[int, Share]:
         """Certified accuracy by radius in 1/255."""
-        shares = {r: self._share([run.certified.get(r) for run in self.runs]) for r in RADIUS_NUMERATORS}
+        shares = {r: self._share([run.result.certified.get(r) for run in self.runs]) for r in RADIUS_NUMERATORS}
         return {radius: share for radius, share in shares.items() if share is not None}
 
     @property
@@ -78,20 +89,23 @@ class TrainedModel:
     @property
     def curve(self) -> list[tuple[float, float]]:
         """(radius, certified accuracy), mean over the seeds; without a recorded curve the few points that are known."""
-        curves = [run.curve for run in self.runs if len(run.curve) > 1]
+        curves = [run.result.test_certified_curve for run in self.runs if len(run.result.test_certified_curve) > 1]
         if curves and len({len(curve) for curve in curves}) == 1:
             last = len(curves[0]) - 1
-            return [(index / last, statistics.fmean(at)) for index, at in enumerate(zip(*curves, strict=True))]
+            return [
+                (index / last, statistics.fmean(share or 0.0 for share in at))
+                for index, at in enumerate(zip(*curves, strict=True))
+            ]
         start = [] if self.accuracy is None else [(0.0, self.accuracy.mean)]
         return [*start, *((radius / 255, share.mean) for radius, share in sorted(self.certified.items()))]
 
     @property
     def validation_certified(self) -> float | None:
         """Mean certified accuracy on the validation split."""
-        return mean(run.validation_certified for run in self.runs)
+        return mean(run.result.validation_certified_accuracy_36 for run in self.runs)
 
     def _share(self, values: Iterable[float | None]) -> Share | None:
-        images = self.runs[0].test_images or TEST_IMAGES.get(self.network.dataset)
+        images = self.runs[0].result.test_images or TEST_IMAGES.get(self.network.dataset)
         return mean_share([value for value in values if value is not None], images)
 
 
@@ -163,9 +177,19 @@ def longest_budget(models: Iterable[TrainedModel]) -> list[TrainedModel]:
         epochs = model.budget.epochs
         return epochs is None, float(model.budget.hours or 0.0) if epochs is None else float(epochs)
 
-    tested = [m for m in models if m.network.kernel_size == 3 and m.accuracy is not None and m.is_usual]
+    tested = [model for model in models if model.is_compared and model.accuracy is not None]
     longest = {dataset: max(map(length, own)) for dataset, own in by_dataset(tested).items()}
     return [model for model in tested if length(model) == longest[model.network.dataset]]
+
+
+Place = tuple[str, str, int | None]
+"""Method, size and image side."""
+
+
+def place_of(network: NetworkSpec) -> Place:
+    """What memory and time of a network depend on: the number of classes does not change it."""
+    data = DATA_SETS.get(network.dataset)
+    return network.method, network.size_name, None if data is None else data.image_size
 
 
 _Cost = TypeVar("_Cost", MeasuredTime, MeasuredMemory, CountedOperations)

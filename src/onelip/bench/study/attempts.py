@@ -9,19 +9,23 @@ The attempts tell people what happened. Whether the job is done is in its record
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import io
 import json
 import os
 import socket
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from onelip.atomic_files import WriteError, append_line, read_end
 from onelip.bench.file_lock import RunLock, refuse_link
-from onelip.bench.runs import parse_json, read_dataclass
-from onelip.bench.runs.machine import ENGINE_VARIABLE
+from onelip.bench.records import parse_json, read_dataclass
+from onelip.bench.records.machine import ENGINE_VARIABLE
 from onelip.bench.study.job_base import Job, JobOptions, JobStatus, job_folder
 from onelip.bench.study.job_ranks import ProcessDied, run_in_processes
 from onelip.bench.terminal import say
@@ -38,7 +42,7 @@ _MOST_BYTES = 1_000_000
 
 
 class ExitCode(enum.IntEnum):
-    """How `onelip job` ends."""
+    """How `onelip job` ends; the high numbers are EX_SOFTWARE, EX_IOERR and EX_TEMPFAIL of sysexits.h."""
 
     DONE = 0
     """The job is done, by this process or by an earlier one."""
@@ -47,11 +51,11 @@ class ExitCode(enum.IntEnum):
     BUSY = 3
     """Another process works on it."""
     DIED = 70
-    """One of several processes that train together was killed; to be continued. EX_SOFTWARE of sysexits.h."""
+    """One of several processes that train together was killed; to be continued."""
     UNWRITTEN = 74
-    """A file could not be written, on a full disk for one; another machine may do better. EX_IOERR of sysexits.h."""
+    """A file could not be written, on a full disk for one; another machine may do better."""
     LEFT = 75
-    """Asked to stop, it has saved what it had; to be continued. The number is EX_TEMPFAIL of sysexits.h."""
+    """Asked to stop, it has saved what it had; to be continued."""
 
 
 @dataclass(frozen=True)
@@ -71,25 +75,41 @@ def attempt(job: Job, study: Path, options: JobOptions) -> ExitCode:
     folder = job_folder(job, study)
     refuse_link(folder)
     try:
-        lock = RunLock(folder)
-    except InvalidInputError as error:  # another process was quicker
-        say(error)
-        return ExitCode.BUSY
-    except WriteError as error:
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(RunLock(folder))
+            except InvalidInputError as error:  # another process was quicker
+                say(error)
+                return ExitCode.BUSY
+            if job.recorded(study).status is JobStatus.DONE:
+                return ExitCode.DONE
+            here = {"host": socket.gethostname(), "process": os.getpid()}
+            here |= {"engine": os.environ.get(ENGINE_VARIABLE, "none"), "load": round(os.getloadavg()[0], 2)}
+            _note(folder, {**here, "started_at": _now()})
+            code = _run(job, study, options)
+            _note(folder, {"ended_at": _now(), "outcome": code.name.lower()})
+            return code
+    except WriteError as error:  # of the lock or of the notes
         say(error)
         return ExitCode.UNWRITTEN
-    try:
-        if job.recorded(study).status is JobStatus.DONE:
-            return ExitCode.DONE
-        _note(folder, _beginning())
-        code = _run(job, study, options)
-        _note(folder, {"ended_at": _now(), "outcome": code.name.lower()})
-        return code
-    except WriteError as error:  # of the notes
-        say(error)
-        return ExitCode.UNWRITTEN
-    finally:
-        lock.release()
+
+
+def attempt_all(jobs: Sequence[Job], study: Path, options: JobOptions) -> ExitCode:
+    """Do or continue jobs, one after the other; the code is that of the last one that is not done.
+
+    An engine writes what the process prints to the output of the first job: what the others say is in theirs too.
+    """
+    code = attempt(jobs[0], study, options)
+    for job in jobs[1:]:
+        if options.stop_requested():
+            return ExitCode.LEFT
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            code = attempt(job, study, options) or code
+        if said.getvalue():
+            sys.stderr.write(said.getvalue())
+            append_line(job_folder(job, study) / OUTPUT_FILE, said.getvalue().encode())
+    return code
 
 
 def _run(job: Job, study: Path, options: JobOptions) -> ExitCode:
@@ -117,17 +137,13 @@ def _run(job: Job, study: Path, options: JobOptions) -> ExitCode:
 def read_attempts(job: Job, study: Path) -> list[Attempt]:
     """All attempts at a job so far, the oldest first."""
     found: list[Attempt] = []
-    try:
-        lines = read_end(job_folder(job, study) / _ATTEMPTS_FILE, _MOST_BYTES).splitlines()
-    except OSError:
-        return []
-    for line in lines:
+    for line in _end_of(job, study, _ATTEMPTS_FILE):
         try:
-            values = parse_json(line.decode())
+            values = parse_json(line)
             if "ended_at" not in values:
                 found.append(read_dataclass(Attempt, {"outcome": None, **values}, _ATTEMPTS_FILE))
             elif found:
-                known = found[-1].__dict__ | {"outcome": values.get("outcome")}
+                known = asdict(found[-1]) | {"outcome": values.get("outcome")}
                 found[-1] = read_dataclass(Attempt, known, _ATTEMPTS_FILE)
         except (ValueError, TypeError):  # cut short by a kill, or written by somebody else
             continue
@@ -136,22 +152,16 @@ def read_attempts(job: Job, study: Path) -> list[Attempt]:
 
 def last_output(job: Job, study: Path) -> str | None:
     """The last line that the job printed, without the name of the program."""
-    try:
-        text = read_end(job_folder(job, study) / OUTPUT_FILE, _MOST_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return None
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in _end_of(job, study, OUTPUT_FILE) if line.strip()]
     return lines[-1].removeprefix("onelip: ") if lines else None
 
 
-def _beginning() -> dict[str, Any]:
-    return {
-        "host": socket.gethostname(),
-        "process": os.getpid(),
-        "engine": os.environ.get(ENGINE_VARIABLE, "none"),
-        "load": round(os.getloadavg()[0], 2),
-        "started_at": _now(),
-    }
+def _end_of(job: Job, study: Path, name: str) -> list[str]:
+    """Lines of a file that is for people; none where it cannot be read."""
+    try:
+        return read_end(job_folder(job, study) / name, _MOST_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
 
 
 def _note(folder: Path, values: dict[str, Any]) -> None:

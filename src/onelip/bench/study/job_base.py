@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onelip.bench.file_lock import is_locked
-from onelip.bench.runs import NetworkSpec, RunRecord, RunStatus
-from onelip.bench.study.known_records import known_record
-from onelip.errors import InvalidInputError, OnelipError, one_line
+from onelip.bench.records import NetworkSpec, RunRecord, RunStatus
+from onelip.bench.records.store import known_record
+from onelip.errors import InvalidInputError, one_line
 
 RUNS = "runs"
 JOBS = "jobs"
@@ -29,16 +29,12 @@ JobKind = Literal["measure", "trial", "search", "train"]
 
 
 class JobStatus(enum.StrEnum):
-    """How a job stands."""
+    """How a job stands: not begun or to be continued, worked on, with a result in its record, or without one."""
 
     PENDING = "pending"
-    """Not begun, or to be continued."""
     RUNNING = "running"
-    """A process works on it."""
     DONE = "done"
-    """Its record has the result."""
     FAILED = "failed"
-    """It has no result; the reason says why."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +49,6 @@ class JobState:
     """False for a failure that another attempt might not have: an error, unlike a training that diverged."""
 
 
-class JobFailed(OnelipError):  # noqa: N818 - what happened, not what is wrong with the caller
-    """The job ended without a result, and its record says why."""
-
-
 @dataclass(frozen=True)
 class JobOptions:
     """How a job is run, which does not change what it is.
@@ -65,11 +57,13 @@ class JobOptions:
         checkpoint_seconds: time between checkpoints of a training.
         stop_requested: once it says yes, a training writes a checkpoint and is left.
         processes: that train together, one per GPU; other jobs are always one process.
+        progress: whether trials show it on stderr.
     """
 
     checkpoint_seconds: float = 30.0
     stop_requested: Callable[[], bool] = lambda: False
     processes: int = 1
+    progress: bool = False
 
 
 class Job(ABC):
@@ -98,7 +92,12 @@ class Job(ABC):
     @property
     @abstractmethod
     def details(self) -> dict[str, Any]:
-        """What the job is beside its network, as plain values: budget, seed and so on; for tables and study.json."""
+        """What the job is beside its network, as plain values: budget, seed and so on; for tables."""
+
+    @property
+    @abstractmethod
+    def entry(self) -> dict[str, Any]:
+        """What `study.json` holds of it, from which `study_file.planned_jobs` makes it again."""
 
     @property
     def needs(self) -> tuple[Job, ...]:
@@ -107,35 +106,61 @@ class Job(ABC):
 
     @property
     def bears_failed_needs(self) -> bool:
-        """Whether it can be done as soon as all jobs that it needs have ended, in whatever way."""
-        return False
+        """Whether it can be done as soon as all jobs that it needs have ended: one trial does not spoil a search."""
+        return self.kind == "search"
 
     @property
     def runs_alone(self) -> bool:
         """Whether its result is wrong if anything else computes on the same device: true for times."""
-        return False
+        return self.details.get("quantity") == "time"
 
     @property
     def uses_device(self) -> bool:
         """Whether it computes on its device at all; counting and choosing do not."""
-        return True
+        return self.kind != "search"
 
     @property
     def trains(self) -> bool:
         """Whether it is a training, which several GPUs can share."""
         return self.kind in ("trial", "train")
 
-    @abstractmethod
     def folder(self, study: Path) -> Path | None:
         """Where its record is; None as long as that depends on other jobs or on the machine that does it."""
+        return None
 
-    @abstractmethod
+    def record(self, study: Path) -> RunRecord | None:
+        """What is in its folder; None if nothing is."""
+        folder = self.folder(study)
+        return None if folder is None else known_record(folder)
+
     def recorded(self, study: Path) -> JobState:
         """What the records say."""
+        try:
+            record = self.record(study)
+        except InvalidInputError as error:
+            return JobState(JobStatus.FAILED, str(error), is_final=False)
+        return JobState(JobStatus.PENDING) if record is None else self.state_from(record)
+
+    def state_from(self, record: RunRecord) -> JobState:
+        """State of the job with this record."""
+        if record.status is RunStatus.FINISHED:
+            try:
+                return JobState(JobStatus.DONE, None, self.result(record), record.seconds)
+            except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:  # by somebody else
+                return JobState(JobStatus.FAILED, f"the result in its record cannot be read ({one_line(error):.100})")
+        if record.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED):
+            return JobState(JobStatus.PENDING, seconds=record.seconds)
+        failed = record.status is RunStatus.FAILED
+        reason = record.reason if failed else f"{record.status.value}: {record.reason}"
+        return JobState(JobStatus.FAILED, reason, seconds=record.seconds, is_final=not failed)
+
+    def result(self, record: RunRecord) -> str:
+        """What a finished record has found, in a few words."""
+        return ""
 
     @abstractmethod
     def run(self, study: Path, options: JobOptions) -> None:
-        """Do it, or continue; an exception is a failure."""
+        """Do it, or continue; an exception is a failure, and so is a record that says so."""
 
     @abstractmethod
     def estimated_seconds(self, study: Path) -> float | None:
@@ -149,12 +174,9 @@ class Job(ABC):
     def label(self) -> str:
         """For people."""
         details = self.details
-        words = [details.get("quantity"), self.network.label, budget_word(details)]
-        if details.get("trial") is not None:
-            words.append(f"trial {details['trial']}")
-        if self.kind == "train":
-            words.append(f"seed {details['seed']}")
-        return " ".join([self.kind, *(str(word) for word in words if word)])
+        words = [self.kind, details.get("quantity"), self.network.label, budget_word(details)]
+        words += [f"{name} {details[name]}" for name in ("trial", "seed") if name in details]
+        return " ".join(filter(None, words))
 
 
 def budget_word(details: dict[str, Any]) -> str:
@@ -176,27 +198,3 @@ def state_of(job: Job, study: Path) -> JobState:
     if recorded.status is not JobStatus.DONE and is_locked(job_folder(job, study)):
         return JobState(JobStatus.RUNNING)
     return recorded
-
-
-def state_of_record(folder: Path, result: Callable[[RunRecord], str]) -> JobState:
-    """State of a job that is one record; `result` says in a few words what a finished one has found."""
-    try:
-        record = known_record(folder)
-    except InvalidInputError as error:
-        return JobState(JobStatus.FAILED, str(error), is_final=False)
-    return JobState(JobStatus.PENDING) if record is None else state_from(record, result)
-
-
-def state_from(record: RunRecord, result: Callable[[RunRecord], str]) -> JobState:
-    """State of a job with this record."""
-    if record.status is RunStatus.FINISHED:
-        try:
-            return JobState(JobStatus.DONE, None, result(record), record.seconds)
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:  # written by somebody else
-            return JobState(JobStatus.FAILED, f"the result in its record cannot be read ({one_line(error):.100})")
-    if record.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED):
-        return JobState(JobStatus.PENDING, seconds=record.seconds)
-    reason = record.reason or record.status.value
-    if record.status is not RunStatus.FAILED:
-        reason = f"{record.status.value}: {reason}"
-    return JobState(JobStatus.FAILED, reason, seconds=record.seconds, is_final=record.status is not RunStatus.FAILED)

@@ -18,9 +18,9 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from onelip.bench.study.job_base import Job, JobFailed, JobOptions
+from onelip.bench.study.job_base import Job, JobOptions
 from onelip.bench.training import LeftEarly
-from onelip.bench.training.distributed import is_first_process
+from onelip.errors import OnelipError
 
 _SECONDS_PER_LOOK = 0.5
 
@@ -51,22 +51,19 @@ def run_in_processes(job: Job, study: Path, options: JobOptions) -> None:
             _, first = error.get_first_failure()
             if first.exitcode < 0:
                 raise ProcessDied(f"a process of the training ended with signal {-first.exitcode}") from error
-            raise JobFailed(job.recorded(study).reason or "a process of the training failed") from error
+            raise OnelipError(job.recorded(study).reason or "a process of the training failed") from error
     if any(left.values()):
         raise LeftEarly("asked to stop; the same command continues")
 
 
 def _work_as_rank(job: Job, study: Path, checkpoint_seconds: float) -> bool:
-    """What each process does; whether it was left to be continued. Only the first knows what the record says."""
+    """What each process does; whether it was left to be continued."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
         job.run(study, JobOptions(checkpoint_seconds, stop.is_set))
     except LeftEarly:
         return True
-    except JobFailed:
-        if is_first_process():
-            raise
     return False
 
 

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from onelip.bench.measurement import Measurement, Rounds, run_measurement
-from onelip.bench.measurement.measurements import fingerprint
-from onelip.bench.measurement.memory_limits import GIB
-from onelip.bench.runs import NetworkSpec, RunRecord, run_name
-from onelip.bench.study.job_base import RUNS, Job, JobFailed, JobOptions, JobState, JobStatus, state_from
-from onelip.bench.study.measured import measurements
+from onelip.bench.measurement.memory import GIB
+from onelip.bench.measurement.sources import source_stamp
+from onelip.bench.records import NetworkSpec, RunRecord, run_name, view
+from onelip.bench.records.views import MacsResult, MemoryResult, TimeResult, TooLarge
+from onelip.bench.study.estimates import measurements
+from onelip.bench.study.job_base import RUNS, Job, JobOptions, JobState, JobStatus
+from onelip.errors import InvalidInputError
 
-SHORT_ROUNDS = Rounds(warm_up=1, least=6, most=12, tolerance=0.05, seconds=4.0)
+SHORT_ROUNDS = Rounds(warm_up=1, least=6, most=12, tolerance=0.05, seconds=4.0, inference_batch=256)
 """A rough ratio in seconds, for a first look. Six rounds are the fewest that give a 95 % interval of a median."""
 
 _SECONDS = {"time": 60.0, "memory": 5.0, "macs": 5.0}
@@ -31,9 +33,17 @@ class MeasureJob(Job):
 
     def make_name(self) -> str:
         """By the measurement and the code that is measured, so that a change of it makes a new job."""
+        return run_name("job", self._identity)
+
+    @property
+    def _identity(self) -> dict[str, Any]:
         measurement = self.measurement
-        code = fingerprint(measurement.quantity, measurement.network.method, measurement.network.model)
-        return run_name("job", {**asdict(measurement), "network": measurement.network, "fingerprint": code})
+        return {**asdict(measurement), "network": measurement.network, "fingerprint": measurement.code}
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The measurement with the fingerprint of its code, and the files that had it."""
+        return {"spec": self._identity, "stamp": source_stamp()}
 
     @property
     def network(self) -> NetworkSpec:
@@ -46,46 +56,37 @@ class MeasureJob(Job):
         return {"quantity": self.measurement.quantity, "batch_size": self.measurement.batch_size}
 
     @property
-    def runs_alone(self) -> bool:
-        """Times do."""
-        return self.measurement.quantity == "time"
-
-    @property
     def uses_device(self) -> bool:
         """Predictions do not."""
         return not self.measurement.is_prediction
-
-    def folder(self, study: Path) -> Path | None:
-        """Nobody knows before it is done: the hardware is part of the name."""
-        return None
 
     def recorded(self, study: Path) -> JobState:
         """State of the record that was made for this job; of several, by different hardware, one with a result.
 
         Which of them is the newest says nothing: clocks of different machines differ.
         """
-        own = [state_from(record, _result) for record in measurements(study) if record.job == self.name]
+        own = [self.state_from(record) for record in measurements(study, self.network) if record.job == self.name]
         done = [state for state in own if state.status is JobStatus.DONE]
         return (done or own or [JobState(JobStatus.PENDING)])[0]
 
     def run(self, study: Path, options: JobOptions) -> None:
         """Measure, unless there is a record of the same hardware."""
-        outcome = run_measurement(self.measurement, study / RUNS, job=self.name)
-        if outcome.failure:
-            raise JobFailed(outcome.failure)
+        run_measurement(self.measurement, study / RUNS, job=self.name)
 
     def estimated_seconds(self, study: Path) -> float:
         """By experience, XS on a CPU."""
         return _SECONDS[self.measurement.quantity] if self.measurement.rounds is None else _SHORT_SECONDS
 
-
-def _result(record: RunRecord) -> str:
-    metrics, quantity = record.metrics, record.config["quantity"]
-    if not metrics["fits"]:
-        return f"does not fit: needs {metrics['needed_bytes'] / GIB:.1f} GiB"
-    if quantity == "time":
-        training, inference = (metrics[phase]["ratio"]["median"] for phase in ("training", "inference"))
-        return f"training {training:.2f} x plain, inference {inference:.2f} x"
-    if quantity == "memory":
-        return f"training {metrics['training'] / GIB:.2f} GiB"
-    return f"{metrics['training_step'] / 1e9:.3g} GMAC per step"
+    def result(self, record: RunRecord) -> str:
+        """Ratios to the plain network, GiB or operations."""
+        match view(record).result:
+            case TooLarge() as result:
+                return f"does not fit: needs {result.needed_bytes / GIB:.1f} GiB"
+            case TimeResult() as result:
+                training, inference = result.training.ratio.median, result.inference.ratio.median
+                return f"training {training:.2f} x plain, inference {inference:.2f} x"
+            case MemoryResult() as result:
+                return f"training {result.training / GIB:.2f} GiB"
+            case MacsResult() as result:
+                return f"{result.training_step / 1e9:.3g} GMAC per step"
+        raise InvalidInputError(f"{record.kind} is no measurement of a study")

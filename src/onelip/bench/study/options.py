@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onelip.bench.runs.durations import Clock, format_duration, parse_duration
-from onelip.bench.runs.recipes import RecipeName
+from onelip.bench.records.durations import Clock, format_duration, parse_duration
+from onelip.bench.records.specs import RecipeName
 from onelip.errors import InvalidInputError
 from onelip.layers import list_methods
 
@@ -65,10 +65,9 @@ class StudyOptions:
         for name in ("models", "methods", "datasets", "kernel_sizes"):
             if not getattr(self, name):
                 raise InvalidInputError(f"a study needs at least one of its {name.replace('_', ' ')}")
-        self._set("sizes", [size.upper() for size in self.sizes])
-        self._set("budgets", [format_duration(parse_duration(budget)) for budget in self.budgets])
-        for name in ("models", "methods", "datasets", "kernel_sizes"):
             self._set(name, getattr(self, name))
+        self._set("sizes", [size.upper() for size in self.sizes])
+        self._set("budgets", [format_duration(parse_duration(budget, "budget")) for budget in self.budgets])
         if (not self.sizes) == (self.width is None):
             raise InvalidInputError("give either sizes (XS, S, M, L) or a width, and not both")
         if (not self.budgets) == (self.epochs is None):
@@ -76,7 +75,7 @@ class StudyOptions:
         if self.epochs is not None and self.search_budget is not None:
             raise InvalidInputError("a study with epochs searches with epochs too: leave the search budget out")
         if self.search_budget is not None:
-            parse_duration(self.search_budget)
+            parse_duration(self.search_budget, "search budget")
         if any(kernel < 1 or kernel % 2 == 0 for kernel in self.kernel_sizes):
             raise InvalidInputError(f"kernel sizes must be odd, got {', '.join(map(str, self.kernel_sizes))}")
         if not (0 <= self.search_runs <= _MOST_JOBS and 1 <= self.seeds <= _MOST_JOBS and self.batch_size >= 1):
@@ -145,13 +144,14 @@ def beside_preset(name: PresetName) -> StudyOptions | None:
 
 
 _PRESETS: dict[PresetName, dict[str, Any]] = {
-    # Below ten minutes on two cores: 9 trainings of 30 s with the one beside it, and about as much again for measuring
-    # and certifying.
+    # Below six minutes on two cores: 9 trainings of 30 s with the one beside it, one on each core, and about as much
+    # again for measuring and certifying. Budgets are processor time, so that a busy machine ranks methods alike.
     "quick": {
         "datasets": ("cifar10-mini",),
         "sizes": (),
         "width": 8,
         "budgets": ("30s",),
+        "clock": "cores",
         "batch_size": 64,
         "recipe": "short",
         "measure": "short",
@@ -192,6 +192,7 @@ _BESIDE: dict[PresetName, dict[str, Any]] = {
         "sizes": ("S",),
         "datasets": ("cifar10-mini",),
         "budgets": ("30s",),
+        "clock": "cores",
         "recipe": "fast",
         "measure": "none",
     },

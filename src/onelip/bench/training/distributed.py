@@ -1,11 +1,18 @@
 """Processes started by `torchrun`: each trains on its share of every batch, and all take the same decisions.
 
 Only rank 0 writes. The others follow its clock, so that all of them stop after the same step.
+
+bfloat16 is tried in another process before it is used: some virtual machines announce matrix instructions (AMX) that
+they do not pass on, and a product then ends the whole process with "illegal instruction", which cannot be caught.
 """
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +21,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from onelip.bench.runs.devices import usable_device
+from onelip.bench.records.machine import usable_device
+from onelip.errors import InvalidInputError
 
 
 @dataclass(frozen=True)
@@ -68,9 +76,27 @@ def joined_ranks(device: str | None) -> Iterator[Ranks]:
     try:
         yield Ranks(dist.get_rank(), world_size, where)
     finally:
+        gc.collect()  # a model in a cycle of references would keep threads of the group until Python ends, and abort it
         dist.destroy_process_group()
 
 
 def is_first_process() -> bool:
     """Whether this is the process that writes and prints, also outside of `joined_ranks`."""
     return int(os.environ.get("RANK", "0")) == 0
+
+
+_TRIAL = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(x, x, x[0])"
+
+
+def check_bfloat16(device: torch.device) -> None:
+    """Raise `InvalidInputError` if bfloat16 on this device would kill the process."""
+    if device.type == "cpu" and not _works_on_cpu():
+        raise InvalidInputError(
+            "bfloat16 does not run on this processor: it announces instructions that it cannot execute; use "
+            "--precision float32, or set the environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"
+        )
+
+
+@functools.cache
+def _works_on_cpu() -> bool:
+    return subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, check=False).returncode >= 0

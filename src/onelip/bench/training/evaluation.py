@@ -9,8 +9,8 @@ from typing import Any, Literal
 from torch import nn
 
 from onelip.bench.data import DataSplit, evaluation_batches
-from onelip.bench.runs import RunRecord, RunSpec, RunStatus, read_dataclass, read_record, start_run
-from onelip.bench.runs.devices import usable_device
+from onelip.bench.records import RunRecord, RunSpec, RunStatus, read_dataclass, read_record, start_run
+from onelip.bench.records.machine import usable_device
 from onelip.bench.training.loop import KIND, trained_network
 from onelip.bench.training.trainer import load_splits
 from onelip.certification import certified_accuracy

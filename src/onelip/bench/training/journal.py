@@ -1,14 +1,17 @@
-"""The log of a run: `log.jsonl`, one JSON object per validation, and the same for TensorBoard if it is installed."""
+"""What a run tells: its log (`log.jsonl`, one JSON object per validation) and its progress on the terminal."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
 from onelip.atomic_files import append_line, read_regular, write_atomically
-from onelip.bench.runs import dump_json, parse_json
+from onelip.bench.records import dump_json, parse_json
+from onelip.bench.terminal import Terminal
 from onelip.errors import InvalidInputError
 
 LOG_FILE = "log.jsonl"
@@ -46,21 +49,64 @@ class Journal:
         kept = [entry for entry in read_log(folder) if entry["step"] <= step]
         text = "".join(dump_json(entry, indent=None) + "\n" for entry in kept)
         write_atomically(self.path, text.encode())
-        self._tensorboard = None
-        if importlib.util.find_spec("tensorboard") is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._tensorboard = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Add one entry."""
         append_line(self.path, dump_json(dict(entry), indent=None).encode())
-        if self._tensorboard is not None:
-            for name, value in entry.items():
-                if isinstance(value, (int, float)):
-                    self._tensorboard.add_scalar(name, value, entry["step"])
 
-    def close(self) -> None:
-        """Write out what TensorBoard still holds."""
-        if self._tensorboard is not None:
-            self._tensorboard.close()
+
+_HEADER = f"{'epoch':>7} {'train loss':>10} {'loss':>8} {'acc %':>6} {'cert@36 %':>9} {'img/s':>7} {'seconds':>8}"
+
+
+class ProgressDisplay:
+    """Shows a run on stderr; without a terminal, only the lines. Silent if `enabled` is False."""
+
+    def __init__(self, title: str, *, enabled: bool) -> None:
+        self._enabled = enabled
+        self._console = Terminal(stderr=True)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            TextColumn("lr {task.fields[lr]:.1e}"),
+        )
+        self._progress = Progress(
+            *columns, console=self._console, transient=True, disable=not (enabled and self._console.is_terminal)
+        )
+        self._task = self._progress.add_task(title, total=1.0, lr=0.0)
+
+    def __enter__(self) -> ProgressDisplay:
+        self._progress.start()
+        if self._enabled:
+            self._console.print("validation; certified accuracy is an estimate until `onelip evaluate` proves it")
+            self._console.print(_HEADER)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def step(self, fraction: float, lr: float) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=fraction, lr=lr)
+
+    def entry(self, entry: Mapping[str, Any]) -> None:
+        """Print the line of a validation."""
+        if not self._enabled:
+            return
+        accuracy, certified = entry.get("validation_accuracy"), entry.get("validation_certified_accuracy_36")
+        loss = entry.get("validation_loss")
+        self._console.print(
+            f"{entry['epoch']:7.2f} {entry['train_loss']:10.4f} {_cell(loss, 8, 4)} {_percent(accuracy, 6)} "
+            f"{_percent(certified, 9)} {entry['images_per_second']:7.0f} {entry['train_seconds']:8.1f}"
+        )
+
+
+def _cell(value: float | None, width: int, digits: int) -> str:
+    return f"{'-':>{width}}" if value is None else f"{value:{width}.{digits}f}"
+
+
+def _percent(value: float | None, width: int) -> str:
+    return _cell(None if value is None else 100 * value, width, 2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,23 +17,35 @@ import torch
 from torch import nn
 
 from onelip.bench.data import Splits
-from onelip.bench.runs import Run, RunRecord, RunSpec, RunStatus, load_checkpoint, read_record, run_name, start_run
-from onelip.bench.runs.durations import TrainingClock
-from onelip.bench.runs.machine import device_name
-from onelip.bench.runs.resume_file import CHECKPOINT_FILE
+from onelip.bench.records import (
+    Run,
+    RunOptions,
+    RunRecord,
+    RunSpec,
+    RunStatus,
+    load_checkpoint,
+    read_record,
+    run_name,
+    start_run,
+)
+from onelip.bench.records.durations import TrainingClock
+from onelip.bench.records.machine import device_name
+from onelip.bench.records.new_networks import own_arguments
+from onelip.bench.records.resume_file import CHECKPOINT_FILE
 from onelip.bench.training.distributed import Ranks, joined_ranks
-from onelip.bench.training.journal import Journal
-from onelip.bench.training.optimisers import find_optimiser
+from onelip.bench.training.journal import Journal, ProgressDisplay
 from onelip.bench.training.plans import EpochPlan, Plan, StepPlan, TimePlan
-from onelip.bench.training.progress_bar import ProgressDisplay
-from onelip.bench.training.trainer import DivergedError, StopTraining, Trainer, load_splits
+from onelip.bench.training.resolve import resolve
+from onelip.bench.training.trainer import DivergedError, Trainer, check_run, load_splits
 from onelip.checkpoints import load_model, save_model
 from onelip.errors import InvalidInputError, one_line
-from onelip.factories import find_factory, taken_arguments
 
 MODEL_FILE = "model.safetensors"
 KIND = "train"
 _STEPS_PER_CHECK_ON_GPU = 20  # looking at the loss makes a GPU wait
+
+
+OnFinished = Callable[[Run, nn.Module, Splits], None]
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,6 @@ class TrainOptions:
         checkpoint_seconds: wall-clock time between checkpoints.
         progress: whether to show progress on stderr.
         job: name of the study's job that the run belongs to, for its record.
-        on_validation: called with the fraction of the run done and the metrics; `StopTraining` ends the run.
         on_finished: called with a finished run, its network and the data, before the run is let go; results that
             belong to the run are put into its record here, without opening it or reading the data a second time.
         stop_requested: asked every few steps; once it says yes, a checkpoint is written and the run is left as
@@ -56,21 +67,25 @@ class TrainOptions:
     checkpoint_seconds: float = 60.0
     progress: bool = False
     job: str | None = None
-    on_validation: Callable[[float, Mapping[str, float]], None] = lambda fraction, metrics: None
-    on_finished: Callable[[Run, nn.Module, Splits], None] | None = None
+    on_finished: OnFinished | None = None
     stop_requested: Callable[[], bool] = lambda: False
 
 
-def train(config: RunSpec, runs_dir: Path, options: TrainOptions | None = None) -> RunRecord:
+def train(config: RunOptions, runs_dir: Path, options: TrainOptions | None = None) -> RunRecord:
     """Train the network of this configuration, or continue, or return the record if it has ended already.
 
-    The status of the returned record says how it ended: finished, diverged, or pruned (by `StopTraining`).
+    The status of the returned record says how it ended: finished or diverged.
     Under `torchrun` all processes call this, with `runs_dir` on a file system that they share.
     """
-    options = options or TrainOptions()
-    find_optimiser(config.settings.optimizer)  # refuses an unknown one before there is a folder
+    config, options = resolve(config), options or TrainOptions()
+    check_run(config, options.device)
+    with joined_ranks(options.device) as ranks:
+        return _train(config, runs_dir, options, ranks)
+
+
+def _train(config: RunSpec, runs_dir: Path, options: TrainOptions, ranks: Ranks) -> RunRecord:
     with contextlib.ExitStack() as stack:
-        ranks, run = stack.enter_context(joined_ranks(options.device)), None
+        run: Run | None = None
         if ranks.rank == 0:
             device = device_name(str(ranks.device), ranks.world_size)
             run = stack.enter_context(start_run(runs_dir, KIND, config, job=options.job, device=device))
@@ -104,6 +119,7 @@ class _Training:
         self.started = self.saved = time.monotonic()
         self.earlier_seconds = 0.0 if run is None else run.record.seconds
         self.trainer = Trainer(config, ranks)
+        self.checkpoint_step: int | None = None
         checkpoint = load_checkpoint(folder)
         meta: dict[str, Any] = {} if checkpoint is None else checkpoint.meta
         self.clock = TrainingClock(
@@ -112,7 +128,12 @@ class _Training:
             agree=ranks.from_first,
             **({"now": time.process_time} if config.clock == "cores" else {}),
         )
-        self.cores = TrainingClock(meta.get("core_seconds", 0.0), now=time.process_time)
+        # Of the time that passed, what all threads computed, and in how much the first one had a processor.
+        ways: dict[str, dict[str, Any]] = {"core_seconds": {"now": time.process_time}, "wall_seconds": {}}
+        if ranks.device.type == "cpu":  # beside a GPU it waits
+            ways["thread_seconds"] = {"now": time.thread_time}
+        others = {name: TrainingClock(meta.get(name, 0.0), **how) for name, how in ways.items()}
+        self.clocks = {"train_seconds": self.clock, **others}
         self.plan: Plan
         epochs, steps = config.epochs or 0, len(self.trainer.stream)
         if config.budget_seconds is not None:
@@ -127,6 +148,7 @@ class _Training:
             try:
                 self.plan.load_state_dict(meta["plan"])
                 self.trainer.restore(checkpoint.tensors, self.plan.steps)
+                self.checkpoint_step = self.plan.steps
             except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
                 path = folder / CHECKPOINT_FILE
                 raise InvalidInputError(f"{path}: not of this run ({one_line(error):.200}); delete it") from error
@@ -138,22 +160,18 @@ class _Training:
         try:
             with self.progress:
                 self._train()
-            self.trainer.check_weights()
+            self.trainer.check_weights(self.plan.steps)
         except DivergedError as error:
-            self._end(RunStatus.DIVERGED, f"{error} after step {self.plan.steps}")
-        except StopTraining as stop:
-            self._end(RunStatus.PRUNED, str(stop))
+            kept = "" if self.checkpoint_step is None else f"; {CHECKPOINT_FILE} is that of step {self.checkpoint_step}"
+            self._end(RunStatus.DIVERGED, f"{error}{kept}")
         else:
             digest = None
             if self.run is not None:
                 network, own = self.config.network, {}
                 if network.is_factory:
-                    arguments = taken_arguments(find_factory(network.model), network.factory_arguments)
-                    own = {"factory": network.model, "arguments": arguments}
+                    own = {"factory": network.model, "arguments": own_arguments(network)}
                 digest = save_model(self.trainer.result, self.run.folder / MODEL_FILE, **own)
             self._end(RunStatus.FINISHED, None, model_sha256=digest)
-        if self.journal is not None:
-            self.journal.close()
 
     def _train(self) -> None:
         while True:
@@ -162,20 +180,28 @@ class _Training:
                 self._validate()
             if self.plan.finished:
                 return
-            with self.clock.running(), self.cores.running():
+            with contextlib.ExitStack() as stack:
+                for clock in self.clocks.values():
+                    stack.enter_context(clock.running())
                 self._train_epoch()
 
     def _train_epoch(self) -> None:
         """The rest of the current epoch, or less if the plan ends."""
         for images, labels in self.trainer.stream:
-            lr = self.trainer.step(images, labels, self.plan.fraction, self.plan.planned_steps)
+            try:
+                lr = self.trainer.step(images, labels, self.plan.fraction, self.plan.planned_steps)
+            except Exception:
+                self.trainer.check_weights(self.plan.steps)  # of which a layer may refuse those that are not finite
+                raise
             self.plan.step_done()
             is_check = self.ranks.device.type != "cuda" or self.plan.steps % _STEPS_PER_CHECK_ON_GPU == 0
             if is_check:
-                self.trainer.check_finite()
+                self.trainer.check_finite(self.plan.steps)
             self.progress.step(self.plan.fraction, lr)
             if self.run is not None and time.monotonic() - self.saved >= self.options.checkpoint_seconds:
-                with self.clock.paused(), self.cores.paused():
+                with contextlib.ExitStack() as stack:
+                    for clock in self.clocks.values():
+                        stack.enter_context(clock.paused())
                     self._save()
             if self.plan.finished:
                 return
@@ -186,7 +212,7 @@ class _Training:
 
     def _validate(self) -> None:
         """Evaluate and log; only the first process does, the others wait for it in their next step."""
-        self.trainer.check_finite()
+        self.trainer.check_finite(self.plan.steps)
         seconds = self.clock.seconds()
         steps, before = self.plan.steps - self.validated[0], self.validated[1]
         train_loss = self.trainer.take_loss()
@@ -196,38 +222,36 @@ class _Training:
         scores = self.trainer.validate()
         metrics = {
             "train_loss": train_loss,
-            "train_seconds": seconds,
-            "core_seconds": self.cores.own_seconds(),
-            "images_per_second": steps * self.config.settings.batch_size / max(seconds - before, 1e-9),
+            **self._seconds(),
+            "images_per_second": steps * self.config.batch_size / max(seconds - before, 1e-9),
             **({} if scores is None else scores.metrics("validation")),
         }
         position = {"step": self.plan.steps, "epoch": self.plan.steps / len(self.trainer.stream)}
-        entry = (
-            position | {"fraction": self.plan.fraction, "lr": self.trainer.optimiser.param_groups[0]["lr"]} | metrics
-        )
+        entry = position | {"fraction": self.plan.fraction, "lr": self.trainer.last_lr} | metrics
         self.journal.write(entry)
         self.progress.entry(entry)
         self._update(metrics={"steps": self.plan.steps, "epochs": position["epoch"], **metrics})
-        self.options.on_validation(1.0 if self.plan.finished else self.plan.fraction, metrics)
+
+    def _seconds(self) -> dict[str, float]:
+        return {name: clock.own_seconds() for name, clock in self.clocks.items()}
 
     def _save(self) -> None:
+        """Write a checkpoint, unless the weights have gone: the last good one is kept then."""
         assert self.run is not None
-        meta = {
-            "plan": self.plan.state_dict(),
-            "train_seconds": self.clock.own_seconds(),
-            "core_seconds": self.cores.own_seconds(),
-            "validated": list(self.validated),
-        }
+        if self.trainer.broken_weight() is not None or not bool(torch.isfinite(self.trainer.loss_sum)):
+            return
+        meta = {"plan": self.plan.state_dict(), **self._seconds(), "validated": list(self.validated)}
         self.run.save_checkpoint(self.trainer.state(), meta)
         self._update()
-        self.saved = time.monotonic()
+        self.saved, self.checkpoint_step = time.monotonic(), self.plan.steps
 
     def _end(self, status: RunStatus, reason: str | None, **results: Any) -> None:
         if self.run is None:
             return
         self._update(status=status, reason=reason, **results)
-        # The weights of a finished run are in the model file, and no other run is ever continued from here.
-        (self.run.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
+        # The weights of a finished run are in the model file; those of one that diverged are in no other place.
+        if status is not RunStatus.DIVERGED:
+            (self.run.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
 
     def _update(self, **changes: Any) -> None:
         assert self.run is not None

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from onelip.bench.runs.durations import TrainingClock
+from onelip.bench.records.durations import TrainingClock
 from onelip.errors import InvalidInputError
 
 _WINDOW = 20  # measurements that the estimate of the time per step is the mean of

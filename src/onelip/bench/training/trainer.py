@@ -11,28 +11,35 @@ import torch
 from torch import Tensor, nn
 
 from onelip.bench.data import BatchStream, Splits, evaluation_batches, load, make_augmentation, make_splits
-from onelip.bench.data.seeds import generator_for
-from onelip.bench.runs import RunSpec
-from onelip.bench.training.bfloat16 import check_bfloat16
-from onelip.bench.training.distributed import Ranks
-from onelip.bench.training.optimisers import make_optimiser
-from onelip.bench.training.schedule import OneCycle
+from onelip.bench.data.dataset import generator_for
+from onelip.bench.paper.settings import PUBLISHED_SETTINGS
+from onelip.bench.records import RunSpec
+from onelip.bench.records.machine import usable_device
+from onelip.bench.records.new_networks import new_network
+from onelip.bench.training.distributed import Ranks, check_bfloat16
+from onelip.bench.training.optimisers import OneCycle, find_optimiser, make_optimiser
 from onelip.bench.training.validation import Scores, estimate_scores
 from onelip.certification import lipschitz_bound
 from onelip.errors import UnknownLipschitzConstant
-from onelip.factories import build, find_factory, taken_arguments
+from onelip.factories import find_factory
 from onelip.layers import get_method
 from onelip.losses import EMMA, CertificateRegularised, LogitAnnealing, OffsetCrossEntropy
 from onelip.models import NamedNetwork
 from onelip.optim import Lookahead, retract
 
 
-class StopTraining(Exception):  # noqa: N818 - a request, not an error
-    """Raised by a callback to give a run up early; the message says why."""
-
-
 class DivergedError(Exception):
     """The loss or a weight is not a finite number any more."""
+
+
+def check_run(config: RunSpec, device: str | None) -> None:
+    """Refuse what this machine cannot train, before data are read and before there is a folder."""
+    where = usable_device(device)
+    find_optimiser(config.optimizer)
+    if config.precision == "bfloat16":
+        check_bfloat16(torch.device(where))
+    if config.network.is_factory:
+        find_factory(config.network.model)
 
 
 def load_splits(config: RunSpec, device: torch.device | str) -> Splits:
@@ -45,14 +52,12 @@ class Trainer:
 
     def __init__(self, config: RunSpec, ranks: Ranks) -> None:
         self.config, self.ranks = config, ranks
-        if config.settings.precision == "bfloat16":
-            check_bfloat16(ranks.device)
         self.splits = load_splits(config, ranks.device)
         self.stream = BatchStream(
             self.splits.train,
-            config.settings.batch_size,
+            config.batch_size,
             config.seed,
-            make_augmentation(config.settings.augmentation, self.splits.train.mean),
+            make_augmentation(config.augmentation, self.splits.train.mean),
             drop_last=config.schedule_epochs is None,  # the published runs train on all images
             rank=ranks.rank,
             world_size=ranks.world_size,
@@ -63,25 +68,28 @@ class Trainer:
         self.average = None if config.ema_decay is None else copy.deepcopy(self.model).requires_grad_(False)
         self.parallel = ranks.wrap(self.model)
         self.optimiser = make_optimiser(
-            config.settings.optimizer,
+            config.optimizer,
             self.model,
-            lr=config.settings.lr,
-            weight_decay=config.settings.weight_decay,
+            lr=config.lr,
+            weight_decay=config.weight_decay,
             momentum=config.momentum,
         )
-        self.schedule = OneCycle(config.settings.lr)
+        self.schedule = OneCycle(config.lr)
         self.lookahead = Lookahead(self.model.parameters()) if config.lookahead else None
         self.loss = _new_loss(config)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=ranks.device)
         self.loss_steps = 0
+        self._unchecked: list[float] = []
+        self._finite_steps = torch.zeros((), dtype=torch.int64, device=ranks.device)
 
     def step(self, images: Tensor, labels: Tensor, fraction: float, planned_steps: int) -> float:
         """One update of the weights at this fraction of the schedule; returns the learning rate."""
         config = self.config
         lr = self.schedule.apply(self.optimiser, fraction, planned_steps, cycle_momentum=config.cycle_momentum)
+        self._unchecked.append(lr)
         if config.channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=config.settings.precision == "bfloat16"):
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
             scores = self.parallel(images)
         if isinstance(self.loss, EMMA):
             self.loss.progress = fraction
@@ -96,6 +104,7 @@ class Trainer:
         retract(self.model)
         self._update_average()
         self.loss_sum += self.ranks.mean(loss.detach())
+        self._finite_steps += torch.isfinite(self.loss_sum)
         self.loss_steps += 1
         return lr
 
@@ -114,16 +123,31 @@ class Trainer:
         """The network to evaluate and keep: the average where one is made."""
         return self.model if self.average is None else self.average
 
-    def check_finite(self) -> None:
-        """Raise `DivergedError` if the loss was not finite at some step since the last `take_loss`."""
-        if not bool(torch.isfinite(self.loss_sum)):
-            raise DivergedError("the training loss is not finite")
+    def check_finite(self, steps: int) -> None:
+        """Raise `DivergedError` if the loss was not finite at one of these steps, which the last check has not seen."""
+        if bool(torch.isfinite(self.loss_sum)):
+            self._unchecked.clear()
+            self._finite_steps.zero_()
+            return
+        before = int(self._finite_steps)
+        step, lr = steps - len(self._unchecked) + before + 1, self._unchecked[before]
+        raise DivergedError(f"the training loss is not finite at step {step}, where the learning rate is {lr:.3g}")
 
-    def check_weights(self) -> None:
-        """Raise `DivergedError` if a weight is not finite."""
-        for name, tensor in self.model.state_dict().items():
-            if not bool(torch.isfinite(tensor).all()):
-                raise DivergedError(f"{name} is not finite")
+    def check_weights(self, steps: int) -> None:
+        """Raise `DivergedError` if a weight is not finite after so many steps."""
+        if (name := self.broken_weight()) is not None:
+            lr = self.last_lr
+            raise DivergedError(f"{name} is not finite after step {steps}, where the learning rate is {lr:.3g}")
+
+    @property
+    def last_lr(self) -> float:
+        """Learning rate of the last step."""
+        return self.optimiser.param_groups[0]["lr"]
+
+    def broken_weight(self) -> str | None:
+        """The name of a weight that is not finite; None if all of them are."""
+        tensors = self.model.state_dict().items()
+        return next((name for name, tensor in tensors if not bool(torch.isfinite(tensor).all())), None)
 
     def take_loss(self) -> float:
         """Mean training loss since the last call."""
@@ -149,7 +173,8 @@ class Trainer:
         network = self.config.network
         if not network.is_factory:
             method = get_method(network.method)
-            uncertified = self.config.setting == "published" and method.setting is not None and method.setting.conv
+            published = PUBLISHED_SETTINGS.get(method.key) if self.config.setting == "published" else None
+            uncertified = published is not None and published.conv is not None
             return math.inf if method.guarantee == "none" or uncertified else 1.0
         try:
             return lipschitz_bound(self.result, network.data.shape)
@@ -184,7 +209,7 @@ class Trainer:
 
 def _new_loss(config: RunSpec) -> nn.Module:
     """The offset is a lead of scores, which a 1-Lipschitz network turns into a radius of offset / sqrt(2)."""
-    temperature = config.settings.temperature
+    temperature = config.temperature
     match config.loss:
         case "emma":
             return EMMA(config.offset / math.sqrt(2), temperature=temperature)
@@ -200,7 +225,4 @@ def _new_model(config: RunSpec) -> nn.Module:
     """A network whose starting values depend on the seed alone; the global random state stays as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator_for(config.seed, "model").initial_seed())
-        if config.network.is_factory:
-            factory = find_factory(config.network.model)
-            return build(factory, taken_arguments(factory, config.network.factory_arguments))
-        return config.new_network()
+        return new_network(config.network, config.setting)

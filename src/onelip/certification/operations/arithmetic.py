@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onelip.certification.graph import Entrywise, EntrywiseAffine, Extremum, exactly
-from onelip.certification.operations.elementwise import clamp
-from onelip.certification.operations.registered import Call, entries, operation, root
+from onelip.certification.graph import Entrywise, EntrywiseAffine, Extremum, Identity, Node, exactly
+from onelip.certification.operations.elementwise import clamp, limits_rounding
+from onelip.certification.operations.numbers import magnitude, survives, surviving
+from onelip.certification.operations.registered import Call, entries, operation, root, side_by_side
+from onelip.certification.ranges import affine, summed
 from onelip.certification.traced import Comparison, Traced
-from onelip.linalg.layer_bound import Arithmetic, Rounding, RoundingError
-from onelip.linalg.proven import SAFETY
+from onelip.proofs.layer_bound import FLOAT32, Arithmetic, Rounding, RoundingError, relative_bound
+from onelip.proofs.proven import SAFETY
 
 
 def _number(value: Any) -> Any:
@@ -50,10 +52,10 @@ def sum_rounding(constant: float, count: int, ulps: float = 1.0) -> Rounding:
 
 def _norm(number: Any, value: Tensor) -> float:
     """Norm of constants spread over one input of the batch, the largest one's."""
-    return _largest(number) * math.sqrt(entries(value)) * SAFETY
+    return magnitude(number) * math.sqrt(entries(value)) * SAFETY
 
 
-def _add(call: Call, first: Any, second: Any, sign: float) -> Traced:
+def summed_with(call: Call, first: Any, second: Any, sign: float = 1.0) -> Traced:
     """first + sign * second; the sign is that of a subtraction or an `alpha`."""
     one, other = _plain(first), _plain(second)
     value = torch.as_tensor(one + (other if sign == 1 else sign * other))
@@ -61,18 +63,35 @@ def _add(call: Call, first: Any, second: Any, sign: float) -> Traced:
     pairs = [(x, weight * _copies(call, x, value) * (SAFETY if weight != 1 else 1.0)) for x, weight in traced]
     ulps = 1.0 if abs(sign) == 1 else 4.0
     if len(pairs) == 2:
-        return call.add(pairs, value, sum_rounding(0.0, entries(value), ulps))
+        mean = second.node.fact(Identity)
+        if sign == -1 and mean is not None and mean.key[:2] == ("mean", identity_of(first.node)):
+            return centred(call, first, value, mean.key)
+        rounding = surviving(sum_rounding(0.0, entries(value), ulps), sign)
+        scaled = affine(sign, 0.0)
+        return call.add(pairs, value, rounding, limits=lambda ends: summed([ends[0], scaled(ends[1:])]))
     x, coefficient = pairs[0]
     given = second if isinstance(first, Traced) else first
     number = _number(given)
     if not isinstance(number, Tensor) and number == 0 and abs(sign) == 1:
         return call.add([(x, coefficient)], value, exactly, facts=(Entrywise(),))
     size = _norm(number, value) * max(1.0, abs(sign)) * SAFETY
-    rounding = sum_rounding(size, entries(value), ulps if _is_held(call, given) else ulps + 1)
-    if x.shape != value.shape:
-        return call.add([(x, coefficient)], value, rounding)
+    rounding = surviving(sum_rounding(size, entries(value), ulps if _is_held(call, given) else ulps + 1), sign)
     factor, shift = (sign, number) if isinstance(second, Traced) else (1.0, sign * number)
-    return call.add([(x, coefficient)], value, rounding, facts=_scaled(value, factor, shift, 3))
+    facts = _scaled(value, factor, shift, 3) if x.shape == value.shape else ()
+    return call.add([(x, coefficient)], value, rounding, facts=facts, limits=affine(factor, shift))
+
+
+def identity_of(node: Node) -> Any:
+    """Equal for values that are the same function of the input."""
+    found = node.fact(Identity)
+    return ("node", id(node)) if found is None else found.key
+
+
+def centred(call: Call, x: Traced, value: Tensor, key: Any) -> Traced:
+    """x without its mean: an orthogonal projection."""
+    count = math.prod(x.shape[place] for place in key[2])
+    bound = relative_bound(1.0, 2.0 * count + 8, entries(value))
+    return call.unary(x, value, bound, Identity(("centred", *key[1:])))
 
 
 def _plain(value: Any) -> Any:
@@ -86,42 +105,37 @@ def _scaled(value: Tensor, factor: Any, shift: Any, roundings: int) -> tuple[Ent
     rows = [torch.as_tensor(number, dtype=torch.float64).cpu() for number in (factor, shift)]
     if any(number.dim() > 1 and number.shape[0] != 1 for number in rows):
         return (EntrywiseAffine(torch.empty(0), torch.empty(0), roundings),)
+    if not survives(rows[0], FLOAT32):  # a head with such factors rounds more than its inner products
+        return (EntrywiseAffine(torch.empty(0), torch.empty(0), roundings),)
     spread = [number.reshape(-1).expand(value.shape[1]) for number in rows]
     return (EntrywiseAffine(spread[0], spread[1], roundings),)
 
 
 operation("add", "__add__", "__radd__", "__iadd__")(
-    lambda call, input, other, alpha=1: _add(call, input, other, float(alpha))
+    lambda call, input, other, alpha=1: summed_with(call, input, other, float(alpha))
 )
 operation("sub", "subtract", "__sub__", "__isub__")(
-    lambda call, input, other, alpha=1: _add(call, input, other, -float(alpha))
+    lambda call, input, other, alpha=1: summed_with(call, input, other, -float(alpha))
 )
-operation("rsub", "__rsub__")(lambda call, input, other, alpha=1: _add(call, other, input, -float(alpha)))
+operation("rsub", "__rsub__")(lambda call, input, other, alpha=1: summed_with(call, other, input, -float(alpha)))
 
 
-def _scale(call: Call, x: Traced, factor: Any, ulps: float = 2.0) -> Traced:
+def scale(call: Call, x: Traced, factor: Any, ulps: float = 2.0) -> Traced:
     """x times constants."""
     number = _number(factor)
     value = torch.as_tensor(x.value * number)
-    coefficient = _largest(number)
+    coefficient = magnitude(number)
     copies = _copies(call, x, value)
     exact = not isinstance(number, Tensor) and number in (1, -1)
     steps = ulps if _is_held(call, factor) else ulps + 1
-    rounding = exactly if exact else _scale_rounding(steps, entries(value), coefficient)
+    rounding = exactly if exact else _scale_rounding(steps, entries(value), coefficient, max(1.0, coefficient))
     facts = _scaled(value, number, 0.0, 3) if x.shape == value.shape else ()
     total = coefficient * copies * (1.0 if coefficient == 1 or copies == 1 else SAFETY)
-    return call.add([(x, total)], value, rounding, facts=facts)
+    return call.add([(x, total)], value, rounding, facts=facts, limits=affine(number, 0.0))
 
 
-def _largest(number: Any) -> float:
-    if isinstance(number, Tensor):
-        largest = float(number.abs().amax()) if number.numel() else 0.0
-        return math.inf if math.isnan(largest) else largest
-    return abs(float(number))
-
-
-def _scale_rounding(ulps: float, count: int, coefficient: float) -> Rounding:
-    """Products are rounded relative to themselves; factors, inputs and products may underflow."""
+def _scale_rounding(ulps: float, count: int, coefficient: float, used: float) -> Rounding:
+    """Products are rounded relative to themselves; factors, inputs and products may underflow, `used` must not."""
 
     def rounding(arithmetic: Arithmetic) -> RoundingError:
         tiny = 8 * arithmetic.tiny
@@ -129,7 +143,7 @@ def _scale_rounding(ulps: float, count: int, coefficient: float) -> Rounding:
         constant = tiny * (1 + coefficient) * math.sqrt(count)
         return RoundingError((ulps * arithmetic.unit_roundoff + lost) * SAFETY, constant * SAFETY)
 
-    return rounding
+    return surviving(rounding, used)
 
 
 @operation("mul", "multiply", "__mul__", "__rmul__", "__imul__")
@@ -137,7 +151,7 @@ def mul(call: Call, input: Any, other: Any) -> Any:
     """x times constants, in either order."""
     if isinstance(input, Traced) and isinstance(other, Traced):
         raise call.refused("a product of two values that depend on the input has no Lipschitz constant")
-    return _scale(call, input, other) if isinstance(input, Traced) else _scale(call, other, input)
+    return scale(call, input, other) if isinstance(input, Traced) else scale(call, other, input)
 
 
 @operation("div", "divide", "true_divide", "__truediv__", "__itruediv__")
@@ -147,16 +161,17 @@ def div(call: Call, input: Any, other: Any, rounding_mode: str | None = None) ->
         raise call.refused("it rounds to integers, which jumps")
     x = call.traced(input, "a division by a value that depends on the input has no Lipschitz constant")
     number = _number(call.constant(other, "a division by a value that depends on the input has no Lipschitz constant"))
-    smallest = float(number.abs().amin()) if isinstance(number, Tensor) else abs(float(number))
+    sizes = torch.as_tensor(number, dtype=torch.float64).abs()
+    smallest = float(sizes.amin()) if sizes.numel() else 1.0
     if not smallest > 0:
         raise call.refused("it divides by zero")
     value = x.value / number
     coefficient, copies = 1.0 if smallest == 1 else SAFETY / smallest, _copies(call, x, value)
     # The reciprocal may be taken first, which is one rounding more.
-    rounding = _scale_rounding(4.0, entries(value), coefficient)
+    rounding = _scale_rounding(4.0, entries(value), coefficient, smallest)
     facts = _scaled(value, 1.0 / number, 0.0, 5) if x.shape == value.shape else ()
     total = coefficient * copies * (1.0 if copies == 1 else SAFETY)
-    return call.add([(x, total)], value, rounding, facts=facts)
+    return call.add([(x, total)], value, rounding, facts=facts, limits=affine(1.0 / number, 0.0))
 
 
 def _extremum(call: Call, first: Any, second: Any, which: Any) -> Traced:
@@ -200,6 +215,8 @@ operation("le", "lt", "less", "less_equal", "__le__", "__lt__")(
 @operation("where")
 def where(call: Call, condition: Any, input: Any = None, other: Any = None) -> Traced:
     """Of two values the larger or the smaller, as `where(a >= b, a, b)`; any other choice jumps."""
+    if isinstance(condition, Tensor) and condition.dtype == torch.bool:
+        return _by_mask(call, condition, input, other)
     chosen = tuple(value.node if isinstance(value, Traced) else None for value in (input, other))
     if not isinstance(condition, Comparison) or None in chosen or set(chosen) != set(condition.nodes):
         raise call.refused(
@@ -210,16 +227,64 @@ def where(call: Call, condition: Any, input: Any = None, other: Any = None) -> T
     return _extremum(call, input, other, "max" if largest else "min")
 
 
+def _by_mask(call: Call, kept: Tensor, first: Any, second: Any) -> Traced:
+    """Places that a constant mask chooses: of values and constants side by side."""
+    parts = first, second
+    values = [_plain(part) for part in parts]
+    tensors = [torch.as_tensor(value, dtype=torch.float64, device=kept.device) for value in values]
+    value = torch.where(kept, *tensors)
+    for part in (*tensors, kept):
+        if part.dim() > value.dim() or (part.dim() == value.dim() and part.shape[0] not in (1, len(value))):
+            raise call.refused("its mask would mix the inputs of a batch")
+    if any(isinstance(part, Traced) and part.dim() != value.dim() for part in parts) or len(value) != call.tracer.batch:
+        raise call.refused("its mask would mix the inputs of a batch")
+    if kept.dim() == value.dim() and not bool((kept == kept[:1]).all()):
+        raise call.refused("its mask differs between the inputs of a batch")
+    one = kept[:1] if kept.dim() == value.dim() else kept
+    nothing = torch.zeros((), dtype=torch.float64)
+    masks = kept, ~kept
+    pieces = [
+        call.moved(
+            part, torch.where(mask, part.value, nothing).expand(value.shape), _masked(small), copies=True, view=False
+        )
+        for part, mask, small in zip(parts, masks, (one, ~one), strict=True)
+        if isinstance(part, Traced)
+    ]
+    if len(pieces) == 2:
+        return side_by_side(call, pieces, value)
+    (fixed,) = [tensor for part, tensor in zip(parts, tensors, strict=True) if not isinstance(part, Traced)]
+    size = magnitude(fixed)
+    if not math.isfinite(size):
+        raise call.refused("it puts infinity or no number into the value; use a finite number")
+    held = isinstance(first, Tensor | Traced) and isinstance(second, Tensor | Traced)
+    held = (held or size in (0, 1)) and torch.equal(fixed.to(call.tracer.dtype).double(), fixed)
+    rounding = exactly if held else limits_rounding(1.0, size, entries(value))
+    return call.moved(pieces[0], value, rounding=rounding, view=False)
+
+
+def _masked(kept: Tensor) -> Any:
+    nothing = torch.zeros((), dtype=torch.float64)
+    return lambda t: torch.where(kept, t, nothing)
+
+
+@operation("masked_fill")
+def masked_fill(call: Call, input: Traced, mask: Any, value: Any) -> Traced:
+    """Constants where a constant mask is true."""
+    if not isinstance(mask, Tensor):
+        raise call.refused("its mask must not depend on the input, where it jumps")
+    return _by_mask(call, ~mask.bool(), call.traced(input), value)
+
+
 @operation("lerp")
 def lerp(call: Call, input: Any, end: Any, weight: Any) -> Traced:
     """(1 - w) x + w y with constant weights: 1 for w in [0, 1] and two 1-Lipschitz branches."""
     number = _number(call.constant(weight, "its weight must not depend on the input"))
     values = _plain(input), _plain(end)
     value = torch.lerp(values[0], values[1], number)
-    shares = _largest(1 - number) * SAFETY, _largest(number)
+    shares = magnitude(1 - number) * SAFETY, magnitude(number)
     operands = list(zip((input, end), shares, strict=True))
     pairs = [(x, share * _copies(call, x, value)) for x, share in operands if isinstance(x, Traced)]
     fixed = sum(_norm(x, value) for x in values if not any(x is pair[0].value for pair in pairs))
-    rounding = sum_rounding(fixed, entries(value), 8 * (1 + max(shares)))
+    rounding = surviving(sum_rounding(fixed, entries(value), 8 * (1 + max(shares))), number)
     spread = tuple(_copies(call, x, value) for x, _ in pairs)
     return call.add(pairs, value, rounding, weighted=spread)

@@ -22,11 +22,12 @@ from torch import Tensor
 
 from onelip.certification.graph import Moved, Rows, exactly
 from onelip.certification.operations.arithmetic import sum_rounding
-from onelip.certification.operations.registered import Call, inside_operation, moved_indices
+from onelip.certification.operations.numbers import magnitude
+from onelip.certification.operations.registered import Call, counted, inside_operation, integers, moved_indices
 from onelip.certification.traced import Traced
-from onelip.linalg.layer_bound import LayerBound, linear_bound
-from onelip.linalg.linear_bounds import bias_norm, matrix_bound
-from onelip.linalg.proven import SAFETY, batch_norm_bounds, magnitude_norm_bound, norm_bound
+from onelip.proofs.layer_bound import LayerBound, linear_bound
+from onelip.proofs.linear_bounds import bias_norm, matrix_bound
+from onelip.proofs.proven import SAFETY, batch_norm_bounds, magnitude_norm_bound, norm_bound
 
 _INPUTS = "the batch must be its first dimension, or it must act in front of the batch only"
 
@@ -56,8 +57,19 @@ def permuted_batch(call: Call, x: Traced, order: Sequence[int]) -> Traced:
 @inside_operation("permute")
 def permute(call: Call, input: Traced, *dims: Any) -> Traced:
     """Dimensions in another order."""
-    order = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple | list) else dims
-    return permuted_batch(call, input, [dim % input.dim() for dim in order])
+    order = integers(dims[0] if len(dims) == 1 else dims)
+    return permuted_batch(call, input, [counted(dim, input.dim()) for dim in order])
+
+
+@inside_operation("transpose", "swapaxes", "swapdims")
+def transpose(call: Call, input: Traced, dim0: int, dim1: int) -> Traced:
+    """Two dimensions change places."""
+    order, (first, second) = list(range(input.dim())), (counted(dim, input.dim()) for dim in (dim0, dim1))
+    order[first], order[second] = second, first
+    return permuted_batch(call, input, order)
+
+
+inside_operation("t")(lambda call, input: permute(call, input, *range(input.dim())[::-1]))
 
 
 def _in_order(call: Call, x: Traced, value: Tensor) -> Traced:
@@ -68,23 +80,20 @@ def _in_order(call: Call, x: Traced, value: Tensor) -> Traced:
     return call.add([(x, 1.0)], value, exactly, facts=facts, shares_memory=True, before=x.before)
 
 
-@inside_operation("reshape", "view", "_unsafe_view")
-def reshape(call: Call, input: Traced, *shape: Any) -> Traced:
-    """Entries keep their order."""
-    wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-    return _in_order(call, input, input.value.reshape(*wanted))
+def _register_in_order(function: Callable[..., Tensor], *names: str) -> None:
+    inside_operation(*names)(
+        lambda call, input, *arguments, **keywords: _in_order(
+            call, input, function(input.value, *arguments, **keywords)
+        )
+    )
 
 
-@inside_operation("unflatten")
-def unflatten(call: Call, input: Traced, dim: int, sizes: Any) -> Traced:
-    """Entries keep their order."""
-    return _in_order(call, input, input.value.unflatten(dim, tuple(sizes)))
-
-
-@inside_operation("contiguous", "alias", "detach", "clone")
-def same(call: Call, input: Traced, memory_format: Any = None) -> Traced:
-    """The same entries."""
-    return _in_order(call, input, input.value)
+_register_in_order(
+    lambda t, *shape: t.reshape(integers(shape[0] if len(shape) == 1 else shape)), "reshape", "view", "_unsafe_view"
+)
+_register_in_order(Tensor.flatten, "flatten")
+_register_in_order(lambda t, dim, sizes: t.unflatten(dim, tuple(sizes)), "unflatten")
+_register_in_order(lambda t, memory_format=None: t, "contiguous", "alias", "detach", "clone")
 
 
 def _rows_of(x: Traced, start: int, count: int) -> Rows:
@@ -92,15 +101,14 @@ def _rows_of(x: Traced, start: int, count: int) -> Rows:
     found = x.node.fact(Rows)
     if found is None or found.shift:
         if x.node.norm is None:  # the products will be nodes behind this one, whose value is gone then
-            x.node.norm = batch_norm_bounds(x.by_input())
+            x.node.norm = x.norms()
         return Rows(x.node, ((start, None),), 0.0)
     terms = [(first + start, None if m is None else m[start : start + count]) for first, m in found.terms]
     return Rows(found.base, tuple(terms), 0.0)
 
 
-def _range(call: Call, x: Traced, dim: int, start: int, count: int, take: Callable[[Tensor], Tensor]) -> Traced:
-    """Places in front of the batch; `take` picks them along the dimension."""
-    axis = dim % x.dim()
+def _range(call: Call, x: Traced, axis: int, start: int, count: int, take: Callable[[Tensor], Tensor]) -> Traced:
+    """Places in front of the batch; `take` picks them along the axis. All numbers count from the front."""
     leading = math.prod(x.shape[: axis + 1])
     if _before(x) % leading:
         raise call.refused(_INPUTS)
@@ -109,14 +117,19 @@ def _range(call: Call, x: Traced, dim: int, start: int, count: int, take: Callab
     facts: list[Any] = [Moved(moved_indices(x.shape_without_batch(), lambda t: take(t.reshape(lengths))))]
     if math.prod(x.shape[:axis]) == 1:
         facts.append(_rows_of(x, start * each, count * each))
-    before = leading // x.shape[axis] * count * each
-    return call.add([(x, 1.0)], take(x.value), exactly, facts=tuple(facts), shares_memory=True, before=before)
+    value, before = take(x.value), leading // x.shape[axis] * count * each
+    first = before == 1 and value.dim() < x.dim()  # the one place in front of the batch was selected
+    return call.add(
+        [(x, 1.0)], value, exactly, facts=tuple(facts), shares_memory=True, before=None if first else before
+    )
 
 
 @inside_operation("narrow")
 def narrow(call: Call, input: Traced, dim: int, start: int, length: int) -> Traced:
     """A range of rows."""
-    return _range(call, input, dim, start, length, lambda t: t.narrow(dim, start, length))
+    axis = counted(dim, input.dim())
+    first, (count,) = counted(start, input.shape[axis] + 1 if start >= 0 else input.shape[axis]), integers(length)
+    return _range(call, input, axis, first, count, lambda t: t.narrow(axis, first, count))
 
 
 @inside_operation("slice")
@@ -127,14 +140,15 @@ def exported_slice(
     first, last, _ = slice(start, end).indices(input.shape[dim])
     if step != 1:
         raise call.refused("it takes steps; the batch must be its first dimension for that")
-    return narrow(call, input, dim % input.dim(), first, max(0, last - first))
+    return narrow(call, input, dim, first, max(0, last - first))
 
 
 @inside_operation("select")
 def select(call: Call, input: Traced, dim: int, index: int) -> Traced:
     """One place in front of the batch."""
-    axis = dim % input.dim()
-    return _range(call, input, axis, index % input.shape[axis], 1, lambda t: t.select(axis, index))
+    axis = counted(dim, input.dim())
+    place = counted(index, input.shape[axis])
+    return _range(call, input, axis, place, 1, lambda t: t.select(axis, place))
 
 
 @inside_operation("matmul", "mm")
@@ -145,14 +159,18 @@ def matmul(call: Call, input: Any, other: Any) -> Traced:
     if weight.dim() != 2 or x.dim() < 2 or _before(x) % math.prod(x.shape[:-1]):
         raise call.refused(_INPUTS)
     columns = x.numel() // (x.tracer.batch * x.shape[-2])
-    bound = call.proven(("matrix", columns), [weight], lambda: matrix_bound(weight, None, columns))
+    operands = {"matrix": weight}
+    bound = call.proven("matrix times rows", (columns,), operands, lambda: matrix_bound(weight, None, columns))
     return _node(call, x, weight @ x.value, bound, _before(x) // x.shape[-2] * len(weight))
+
+
+inside_operation("rmatmul")(lambda call, input, other: matmul(call, other, input))
 
 
 def _node(call: Call, x: Traced, value: Tensor, bound: LayerBound, before: int, *facts: Any) -> Traced:
     """A node with one input and the bound of a layer."""
     result = call.add([(x, bound.lipschitz)], value, bound.rounding, facts=facts, weighted=(1.0,), before=before)
-    result.node.exact_offset = bound.offset
+    result.node.exact_offset, result.node.peak = bound.offset, bound.peak
     return result
 
 
@@ -200,6 +218,7 @@ def add(call: Call, input: Any, other: Any, alpha: float = 1, *, sign: float) ->
 
 inside_operation("add", "radd")(functools.partial(add, sign=1.0))
 inside_operation("sub", "subtract")(functools.partial(add, sign=-1.0))
+inside_operation("rsub")(lambda call, input, other: add(call, other, input, sign=-1.0))
 
 
 def _summed_rows(first: Rows | None, second: Rows | None, sign: float) -> tuple[Rows, ...]:
@@ -216,15 +235,18 @@ def _shift_norm(x: Traced, shift: Tensor) -> float:
     count = x.numel() // x.tracer.batch
     if shift.dim() == 1 and len(shift) == x.shape[-1] and _after(x) % len(shift) == 0:
         return bias_norm(shift, count // len(shift))
-    return float(shift.abs().amax()) * math.sqrt(count) * SAFETY
+    return magnitude(shift) * math.sqrt(count) * SAFETY
 
 
 @inside_operation("cat", "concat", "concatenate")
 def cat(call: Call, tensors: Any, dim: int = 0) -> Traced:
     """Rows below each other."""
     parts = [call.traced(part) for part in tensors]
-    fits = all(part.before is not None and part.before % part.shape[0] == 0 for part in parts)
-    if not fits or dim % parts[0].dim() or len({part.shape[1:] for part in parts}) > 1:
+    each = {
+        _before(part) / part.shape[0] for part in parts if len(part)
+    }  # places before the batch in one of dimension 0
+    fits = all(part.before is not None for part in parts) and len(each) == 1 and each.pop().is_integer()
+    if not fits or counted(dim, parts[0].dim()) or len({part.shape[1:] for part in parts}) > 1:
         raise call.refused(_INPUTS)
     value, before = torch.cat([part.value for part in parts]), sum(map(_before, parts))
     rows = [part.node.fact(Rows) for part in parts]
@@ -265,7 +287,7 @@ def _blocks_bound(call: Call, rows: Sequence[Rows], counts: Sequence[int], value
     def prove() -> tuple[float, float]:
         return max(map(norm_bound, matrices)), max(magnitude_norm_bound(m.abs()) for m in matrices)
 
-    norms = call.proven(("rows", len(matrices)), matrices, prove)
+    norms = call.proven("blocks of rows", (), {str(place): m for place, m in enumerate(matrices)}, prove)
     return linear_bound(*norms, terms=max(m.shape[-2] for m in matrices) + 1, outputs=outputs, bias_norm=shift)
 
 

@@ -6,8 +6,10 @@ and stays.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,10 +18,12 @@ from torch.nn import functional as F
 
 from onelip.certification.graph import Moved, exactly
 from onelip.certification.operations.batch_inside import permuted_batch
+from onelip.certification.operations.batch_inside import transpose as transpose_batch
 from onelip.certification.operations.elementwise import limits_rounding
-from onelip.certification.operations.registered import Call, entries, operation
+from onelip.certification.operations.numbers import magnitude
+from onelip.certification.operations.registered import Call, counted, entries, integers, operation, side_by_side
 from onelip.certification.traced import Traced, all_traced
-from onelip.linalg.layer_bound import Rounding
+from onelip.proofs.layer_bound import Rounding
 
 
 def _numbers(sizes: tuple[Any, ...]) -> tuple[int, ...]:
@@ -33,22 +37,25 @@ def reshape(call: Call, input: Traced, *shape: Any, size: Any = None, **keywords
     wanted = keywords.get("shape") or size or _numbers(shape)
     if isinstance(wanted, torch.dtype) or any(isinstance(length, torch.dtype) for length in wanted):
         raise call.refused("it reads the bits of numbers as another type")
-    return call.moved(input, input.value.reshape(wanted))
+    return call.reshaped(input, input.value.reshape(wanted))
 
 
-operation("view_as", "reshape_as")(lambda call, input, other: reshape(call, call.traced(input), *other.shape))
+@operation("view_as", "reshape_as")
+def view_as(call: Call, input: Any, other: Any) -> Any:
+    """The shape of another."""
+    return reshape(call, input, *other.shape) if isinstance(input, Traced) else input.reshape(other.shape)
 
 
 @operation("flatten")
 def flatten(call: Call, input: Traced, start_dim: int = 0, end_dim: int = -1) -> Traced:
     """Several dimensions become one."""
-    return call.moved(input, input.value.flatten(start_dim, end_dim))
+    return call.reshaped(input, input.value.flatten(start_dim, end_dim))
 
 
 @operation("unflatten")
 def unflatten(call: Call, input: Traced, dim: int, sizes: Any) -> Traced:
     """One dimension becomes several."""
-    return call.moved(input, input.value.unflatten(call.dim(input, dim), tuple(sizes)))
+    return call.reshaped(input, input.value.unflatten(dim, tuple(sizes)))
 
 
 @operation("squeeze")
@@ -60,7 +67,7 @@ def squeeze(call: Call, input: Traced, dim: Any = None) -> Traced:
 @operation("unsqueeze")
 def unsqueeze(call: Call, input: Traced, dim: int) -> Traced:
     """A dimension of length 1."""
-    if dim % (input.dim() + 1) == 0:
+    if counted(dim, input.dim() + 1) == 0:
         raise call.refused("a new first dimension takes the place of the batch")
     return call.moved(input, input.value.unsqueeze(dim))
 
@@ -105,96 +112,13 @@ def _by(
 @operation("permute")
 def permute(call: Call, input: Traced, *dims: Any, **keywords: Any) -> Traced:
     """Dimensions in another order; from another place than the first the batch has to come back before the end."""
-    order = [dim % input.dim() for dim in (keywords.get("dims") or _numbers(dims))]
+    order = [counted(dim, input.dim()) for dim in integers(keywords.get("dims") or _numbers(dims))]
     if order[0] != 0:
         return permuted_batch(call, input, order)
     return _by(call, input, lambda t: t.permute(order))
 
 
-@operation("transpose", "swapaxes", "swapdims")
-def transpose(call: Call, input: Traced, dim0: int, dim1: int) -> Traced:
-    """Two dimensions change places."""
-    first, second = call.dim(input, dim0), call.dim(input, dim1)
-    return _by(call, input, lambda t: t.transpose(first, second))
-
-
-@operation("movedim", "moveaxis")
-def movedim(call: Call, input: Traced, source: Any, destination: Any) -> Traced:
-    """Dimensions in other places."""
-    call.dims(input, source)
-    call.dims(input, destination)
-    return _by(call, input, lambda t: t.movedim(source, destination))
-
-
-@operation("flip")
-def flip(call: Call, input: Traced, *dims: Any, **keywords: Any) -> Traced:
-    """Entries in reverse order."""
-    chosen = call.dims(input, keywords.get("dims") or _numbers(dims))
-    return _by(call, input, lambda t: t.flip(chosen), view=False)
-
-
-@operation("roll")
-def roll(call: Call, input: Traced, shifts: Any, dims: Any = None) -> Traced:
-    """Entries moved around a circle."""
-    call.dims(input, dims)
-    return _by(call, input, lambda t: t.roll(shifts, dims), view=False)
-
-
-@operation("narrow")
-def narrow(call: Call, input: Traced, dim: int, start: int, length: int) -> Traced:
-    """A range along one dimension."""
-    axis = call.dim(input, dim)
-    return _by(call, input, lambda t: t.narrow(axis, start, length))
-
-
-@operation("exported_slice")
-def exported_slice(
-    call: Call, input: Traced, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> Traced:
-    """A range with steps; of the batch only all of it."""
-    length = input.shape[dim]
-    chosen = slice(start, None if end is None or end >= length else end, step)
-    if dim % input.dim() == 0:
-        if chosen.indices(length) != (0, length, 1):
-            raise call.refused("it picks inputs out of the batch")
-        return call.moved(input, input.value)
-    axis = dim % input.dim()
-    return _by(call, input, lambda t: t[(slice(None),) * axis + (chosen,)])
-
-
-@operation("select")
-def select(call: Call, input: Traced, dim: int, index: int) -> Traced:
-    """One place along a dimension."""
-    axis = call.dim(input, dim)
-    return _by(call, input, lambda t: t.select(axis, index))
-
-
-@operation("index_select")
-def index_select(call: Call, input: Traced, dim: int, index: Tensor) -> Traced:
-    """Places along a dimension, some of them perhaps several times."""
-    axis = call.dim(input, dim)
-    places = call.constant(index, "which entries it takes must not depend on the input")
-    return _by(call, input, lambda t: t.index_select(axis, places.to(t.device)), copies=True, view=False)
-
-
-@operation("__getitem__")
-def getitem(call: Call, input: Any, index: Any) -> Traced:
-    """x[:, 2:5], x[:, [0, 3]], x[..., 1]: everything but what picks inputs out of the batch."""
-    x = call.traced(input, "which entries are taken must not depend on the input")
-    parts = index if isinstance(index, tuple) else (index,)
-    if any(isinstance(part, Traced) for part in parts):
-        raise call.refused("which entries are taken must not depend on the input")
-    first = parts[0] if parts else slice(None)
-    named = sum(part is not None and part is not Ellipsis for part in parts)
-    whole = isinstance(first, slice) and first.indices(len(x)) == (0, len(x), 1)
-    if not whole and (first is not Ellipsis or named >= x.dim()):
-        raise call.refused("it picks inputs out of the batch; start with a colon, as in x[:, :10]")
-    tail = (slice(None), *parts[1:]) if isinstance(first, slice) else parts
-    # Whatever is no number and no range lists places, some perhaps several times: lists, tuples, tensors, arrays.
-    lists = sum(not (part is None or part is Ellipsis or isinstance(part, slice | int)) for part in parts)
-    if lists > 1:
-        raise call.refused("several lists of places at once; take one after the other")
-    return _by(call, x, lambda t: t[tail], copies=lists > 0)
+operation("transpose", "swapaxes", "swapdims")(transpose_batch)
 
 
 def _pieces(call: Call, x: Traced, function: Callable[[Tensor], Sequence[Tensor]]) -> tuple[Traced, ...]:
@@ -205,11 +129,100 @@ def _pieces(call: Call, x: Traced, function: Callable[[Tensor], Sequence[Tensor]
     )
 
 
-@operation("chunk")
-def chunk(call: Call, input: Traced, chunks: int, dim: int = 0) -> tuple[Traced, ...]:
-    """Equal ranges along a dimension."""
-    axis = call.dim(input, dim)
-    return _pieces(call, input, lambda t: t.chunk(chunks, axis))
+def _register_along(
+    function: Callable[..., Any], *names: str, only: Sequence[Any] = (), copies: bool = False, view: bool = True
+) -> None:
+    """A movement, or several, by the function of a tensor that makes it: the dimensions it names are not the batch."""
+    own = inspect.signature(function)
+    axes = [name for name in own.parameters if name in ("dim", "dims", "dimension", "source", "destination")]
+
+    def move(call: Call, *arguments: Any, **keywords: Any) -> Any:
+        bound = own.bind(*arguments, **keywords)
+        bound.apply_defaults()
+        x, why = call.traced(bound.arguments.pop("input")), "which entries it takes must not depend on the input"
+        given = {name: call.constant(part, why) for name, part in bound.arguments.items()}
+        for axis in axes:
+            chosen = call.dims(x, given[axis])
+            given[axis] = chosen if isinstance(given[axis], tuple | list) else chosen[0]
+        value = function(x.value, **given)
+        if isinstance(value, Tensor):
+            return call.moved(x, value, partial(function, **given), copies=copies, view=view)
+        return _pieces(call, x, partial(function, **given))
+
+    call = inspect.Parameter("call", inspect.Parameter.POSITIONAL_ONLY)
+    first, *others = own.parameters.values()
+    move.__signature__ = own.replace(parameters=[call, first, *others])  # type: ignore[attr-defined]
+    operation(*names, only=only)(move)
+
+
+_register_along(lambda input, source, destination: input.movedim(source, destination), "movedim", "moveaxis")
+_register_along(lambda input, shifts, dims=None: input.roll(shifts, dims), "roll", view=False)
+_register_along(lambda input, dim, start, length: input.narrow(dim, start, length), "narrow")
+_register_along(lambda input, dim, index: input.select(dim, index), "select")
+_register_along(lambda input, chunks, dim=0: input.chunk(chunks, dim), "chunk")
+_register_along(lambda input, dim=0: input.unbind(dim), "unbind")
+_register_along(
+    lambda input, dim, index: input.index_select(dim, index.to(input.device)), "index_select", copies=True, view=False
+)
+_register_along(
+    lambda input, repeats, dim=None: input.repeat_interleave(repeats, dim), "repeat_interleave", copies=True
+)
+_register_along(
+    lambda input, dimension, size, step: input.unfold(dimension, size, step),
+    "unfold",
+    only=(Tensor.unfold,),
+    copies=True,
+)
+
+
+@operation("flip")
+def flip(call: Call, input: Traced, *dims: Any, **keywords: Any) -> Traced:
+    """Entries in reverse order."""
+    chosen = call.dims(input, keywords.get("dims") or _numbers(dims))
+    return _by(call, input, lambda t: t.flip(chosen), view=False)
+
+
+@operation("exported_slice")
+def exported_slice(
+    call: Call, input: Traced, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Traced:
+    """A range with steps; of the batch only all of it."""
+    axis, length = counted(dim, input.dim()), input.shape[dim]
+    chosen = slice(start, None if end is None or end >= length else end, step)
+    if axis == 0:
+        if chosen.indices(length) != (0, length, 1):
+            raise call.refused("it picks inputs out of the batch")
+        return call.moved(input, input.value)
+    return _by(call, input, lambda t: t[(slice(None),) * axis + (chosen,)])
+
+
+@operation("__getitem__")
+def getitem(call: Call, input: Any, index: Any) -> Traced:
+    """x[:, 2:5], x[:, [0, 3]], x[..., 1]: everything but what picks inputs out of the batch."""
+    x = call.traced(input, "which entries are taken must not depend on the input")
+    parts = _whole_batch(index if isinstance(index, tuple) else (index,), call.tracer.batch)
+    if any(isinstance(part, Traced) for part in parts):
+        raise call.refused("which entries are taken must not depend on the input")
+    first = parts[0] if parts else slice(None)
+    named = sum(_dims_taken(part) for part in parts)
+    whole = isinstance(first, slice) and first.indices(len(x)) == (0, len(x), 1)
+    if not whole and (first is not Ellipsis or named >= x.dim()):
+        raise call.refused("it picks inputs out of the batch; start with a colon, as in x[:, :10]")
+    tail = (slice(None), *parts[1:]) if isinstance(first, slice) else parts
+    # Whatever is no number and no range lists places, some perhaps several times: lists, tuples, tensors, arrays.
+    lists = [not (part is None or part is Ellipsis or isinstance(part, slice | int)) for part in parts]
+    numbers = [each or (isinstance(part, int) and any(lists)) for each, part in zip(lists, parts, strict=True)]
+    found = [place for place, each in enumerate(numbers) if each]
+    if found and found[-1] - found[0] + 1 > len(found):
+        raise call.refused("lists of places with a colon between them; take one after the other")
+    return _by(call, x, lambda t: t[tail], copies=any(lists))
+
+
+def _dims_taken(part: Any) -> int:
+    """How many dimensions a part of an index stands for: a mask has as many as it has itself."""
+    if part is None or part is Ellipsis or isinstance(part, bool):
+        return 0
+    return part.dim() if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) else 1
 
 
 def _register_splits(function: Any, *names: str) -> None:
@@ -225,14 +238,9 @@ _register_splits(torch.split, "split", "split_with_sizes", "unsafe_split")
 _register_splits(torch.tensor_split, "tensor_split")
 
 
-@operation("unbind")
-def unbind(call: Call, input: Traced, dim: int = 0) -> tuple[Traced, ...]:
-    """All places along a dimension."""
-    axis = call.dim(input, dim)
-    return _pieces(call, input, lambda t: t.unbind(axis))
-
-
-def _joined(call: Call, parts: Sequence[Any], function: Callable[[Sequence[Tensor]], Tensor]) -> Traced:
+def _joined(
+    call: Call, parts: Sequence[Any], function: Callable[[Sequence[Tensor]], Tensor], before: int | None = None
+) -> Traced:
     """Traced values and constants side by side: the root of the sum of the squares."""
     values = [part.value if isinstance(part, Traced) else part.detach().double() for part in parts]
     value = function(values)
@@ -252,9 +260,9 @@ def _joined(call: Call, parts: Sequence[Any], function: Callable[[Sequence[Tenso
     rounding: Rounding = exactly
     if not all(torch.equal(part.to(call.tracer.dtype).double(), part) for part in fixed):
         # Constants of another type than the program's may be rounded to it: 2^24 + 1, or 0.1 in float64.
-        rounding = limits_rounding(1.0, max(float(part.abs().amax()) for part in fixed), entries(value))
+        rounding = limits_rounding(1.0, magnitude(*fixed), value.numel() // call.tracer.batch)
     pairs = [(part, 1.0) for part in parts if isinstance(part, Traced)]
-    return call.add(pairs, value, rounding, facts=(Moved(indices),), joint=True)
+    return call.add(pairs, value, rounding, facts=(Moved(indices),), joint=True, before=before)
 
 
 @operation("cat", "concat", "concatenate")
@@ -269,13 +277,116 @@ def cat(call: Call, tensors: Any, dim: int = 0, axis: int | None = None) -> Trac
 def stack(call: Call, tensors: Any, dim: int = 0) -> Traced:
     """Side by side along a new dimension."""
     first = next(part for part in tensors if isinstance(part, Traced))
-    place = dim % (first.dim() + 1)
-    if place == 0:
-        raise call.refused("a new first dimension takes the place of the batch; stack along another one")
-    return _joined(call, tensors, lambda parts: torch.stack(list(parts), place))
+    place = counted(dim, first.dim() + 1)
+    before = None if place else len(tensors)
+    return _joined(call, tensors, lambda parts: torch.stack(list(parts), place), before)
 
 
-@operation("expand")
+@operation("hstack", "column_stack")
+def hstack(call: Call, tensors: Any) -> Traced:
+    """Side by side along dimension 1; numbers, one for each input, are columns."""
+    columns = [part.reshape(-1, 1) if part.dim() == 1 else part for part in tensors]
+    return cat(call, columns, 1)
+
+
+@operation("dstack")
+def dstack(call: Call, tensors: Any) -> Traced:
+    """Side by side along dimension 2."""
+    return cat(call, [part.unsqueeze(2) if part.dim() == 2 else part for part in tensors], 2)
+
+
+@operation("__setitem__")
+def setitem(call: Call, input: Any, index: Any, value: Any) -> None:
+    """x[:, 0] = y: some entries are replaced."""
+    x = call.traced(input, "it writes into a tensor that does not depend on the input; use torch.cat")
+    call.tracer.overwrite(x, index_put(call, x, index, value))
+
+
+@operation("index_put")
+def index_put(call: Call, input: Any, index: Any, value: Any, accumulate: bool = False) -> Traced:
+    """A copy with some entries replaced."""
+    parts = _whole_batch(_parts(index), call.tracer.batch)
+    if accumulate or any(isinstance(part, Traced) for part in parts):
+        raise call.refused("which entries are written must not depend on the input, nor are they added to")
+    if not isinstance(input, Traced):  # zeros, say, into which the value is written
+        fixed = call.constant(input, "")
+        if not bool((fixed == fixed[:1]).all()):
+            raise call.refused("the constants that it writes into differ between the inputs of a batch")
+    x: Any = input
+    first = parts[0] if parts else None
+    if not (isinstance(first, slice) and first.indices(len(x)) == (0, len(x), 1)):
+        raise call.refused("it writes to inputs of the batch; start with a colon, as in x[:, 0] = y")
+    place = (slice(None), *parts[1:])
+    into = x.value if isinstance(x, Traced) else call.constant(x, "")
+    if isinstance(value, Traced) and (value.shape[0] != len(x) or value.dim() != into[place].dim()):
+        raise call.refused("what it writes must have the batch first, and as many dimensions as the place")
+    if isinstance(value, Traced):
+        _check_written(call, x, value, into, place)
+    written = value.value if isinstance(value, Traced) else torch.as_tensor(value, dtype=torch.float64)
+    if not isinstance(value, Traced) and written.dim() == into[place].dim() and written.shape[0] > 1:
+        raise call.refused("what it writes differs between the inputs of a batch")
+
+    def put(into: Tensor, what: Any) -> Tensor:
+        result = into.clone()
+        result[place] = what
+        return result
+
+    nothing, number = torch.zeros((), dtype=torch.float64), isinstance(value, int | float)
+    held = number or torch.equal(written.to(call.tracer.dtype).double(), written)
+    rounding = (
+        exactly
+        if held and not (number and value not in (0, 1))
+        else limits_rounding(1.0, magnitude(written), entries(x))
+    )
+    one = torch.zeros((1, *x.shape[1:]), dtype=torch.float64)
+    if not isinstance(x, Traced):
+        value = call.traced(value)
+        return call.moved(value, put(into, value.value), lambda t: put(one, t), copies=True, view=False)
+    kept = call.moved(x, put(x.value, nothing), lambda t: put(t, nothing), view=False)
+    if not isinstance(value, Traced):
+        return call.moved(kept, put(x.value, written), rounding=rounding, view=False)
+    placed = call.moved(
+        value, put(torch.zeros_like(x.value), value.value), lambda t: put(one, t), copies=True, view=False
+    )
+    return side_by_side(call, [kept, placed], kept.value + placed.value)
+
+
+def _check_written(call: Call, x: Any, value: Traced, into: Tensor, place: tuple[Any, ...]) -> None:
+    """Refuse what torch leaves open: which of two values at one place remains, and writes onto what is read."""
+    count = torch.zeros(into.shape, dtype=torch.float64)
+    numbers = torch.arange(count.numel(), dtype=torch.float64).reshape(count.shape)[place].flatten()
+    if len(numbers) != len(numbers.unique()):
+        raise call.refused("two entries go to one place, and which of them is not said")
+    if not isinstance(x, Traced) or value.node.storage is not x.node.storage:
+        return
+    written, read = into[place], value.value
+    memory = torch.zeros(into.untyped_storage().nbytes() // into.element_size(), dtype=torch.bool)
+    if read.untyped_storage().data_ptr() == into.untyped_storage().data_ptr():
+        memory.as_strided(read.shape, read.stride(), read.storage_offset()).fill_(True)
+        if not bool(memory.as_strided(written.shape, written.stride(), written.storage_offset()).any()):
+            return
+    raise call.refused("it writes onto what it reads; use value.clone()")
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    return tuple(index) if isinstance(index, tuple | list) else (index,)
+
+
+def _whole_batch(parts: tuple[Any, ...], batch: int) -> tuple[Any, ...]:
+    """A colon for arange(batch) in front, the usual way to name all inputs beside places."""
+    first = parts[0] if parts else None
+    if not isinstance(first, Tensor) or first.dtype == torch.bool or first.dim() < 1 or first.numel() != batch:
+        return parts
+    lists = [part for part in parts[1:] if not (part is None or part is Ellipsis or isinstance(part, slice | int))]
+    # With lists beside it, it has to be a column, and they the same for every input: (batch, 1) and (places,).
+    column = all(len(first) == batch and torch.as_tensor(part).dim() < first.dim() for part in lists)
+    alone = first.dim() == 1 or bool(lists)
+    if not (column and alone) or not torch.equal(first.flatten(), torch.arange(batch, device=first.device)):
+        return parts
+    return (slice(None), *parts[1:])
+
+
+@operation("expand", "broadcast_to")
 def expand(call: Call, input: Traced, *sizes: Any, implicit: bool = False, **keywords: Any) -> Traced:
     """Copies along dimensions of length 1."""
     wanted = keywords.get("size") or _numbers(sizes)
@@ -298,13 +409,6 @@ def repeat(call: Call, input: Traced, *repeats: Any, **keywords: Any) -> Traced:
     if len(wanted) > input.dim() or (len(wanted) == input.dim() and wanted[0] != 1):
         raise call.refused("it repeats the batch")
     return _by(call, input, lambda t: torch.tile(t, wanted), copies=True)
-
-
-@operation("repeat_interleave")
-def repeat_interleave(call: Call, input: Traced, repeats: Any, dim: int | None = None) -> Traced:
-    """Each entry several times."""
-    axis = call.dims(input, dim)[0]
-    return _by(call, input, lambda t: t.repeat_interleave(repeats, axis), copies=True)
 
 
 def _register_shuffle(function: Callable[..., Tensor], *names: str) -> None:
@@ -331,19 +435,20 @@ def pad(call: Call, input: Traced, pad: Any, mode: str = "constant", value: floa
     padded = F.pad(input.value, pad, value=number)
     # Python's number is rounded to the type of the program.
     rounding = exactly if number == 0 else limits_rounding(1.0, abs(number), entries(padded))
-    return call.moved(input, padded, lambda t: F.pad(t, pad), view=False, rounding=rounding)
+    return call.moved(input, padded, lambda t: F.pad(t, pad), view=False, rounding=rounding, fill=number)
 
 
 @operation("unfold", only=(F.unfold,))
 def unfold(call: Call, input: Traced, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Traced:
     """Patches as columns: a pixel is there once for each patch."""
-    return _by(call, input, lambda t: F.unfold(t, kernel_size, dilation, padding, stride), copies=True)
+    columns = partial(F.unfold, kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
+    return call.moved(input, columns(input.value), columns, copies=True, fill=0.0)
 
 
 # Numbers that an exported program asks for.
 operation("sym_size", "sym_numel")(lambda call, input, dim=None: input.numel() if dim is None else input.shape[dim])
-# Of two dimensions a transposition would move the batch, which `transpose` refuses.
-operation("t", "adjoint")(lambda call, input: transpose(call, input, -2, -1))
+operation("t")(lambda call, input: permute(call, input, *range(input.dim())[::-1]))
+operation("adjoint")(lambda call, input: transpose_batch(call, input, -2, -1))
 
 
 def _register_constants(make: Callable[..., Tensor]) -> None:

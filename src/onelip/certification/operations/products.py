@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,17 +13,20 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.certification.circular import circular_padding, padded_image
-from onelip.certification.graph import AffineHead
+from onelip.certification.graph import AffineHead, Range
+from onelip.certification.operations.linear_maps import matmul_by_blocks, scaled_and_added
+from onelip.certification.operations.numbers import magnitude, with_numbers
 from onelip.certification.operations.registered import Call, entries, operation, operation_on_axes, per_axis
 from onelip.certification.proof_costs import announce
+from onelip.certification.ranges import EVERYTHING
 from onelip.certification.traced import Traced
-from onelip.linalg.layer_bound import LayerBound, linear_bound
-from onelip.linalg.linear_bounds import bias_norm, matrix_bound
-from onelip.linalg.measured_rounding import Product, measured
-from onelip.linalg.proof_cost import convolution_proof_cost, norm_proof_cost
-from onelip.linalg.proven import SAFETY
-from onelip.linalg.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
-from onelip.linalg.proven_volumes import as_images, volume_norm_bounds
+from onelip.proofs.layer_bound import LayerBound, linear_bound
+from onelip.proofs.linear_bounds import bias_norm, matrix_bound
+from onelip.proofs.measured_rounding import Product, measured
+from onelip.proofs.proof_cost import convolution_proof_cost, norm_proof_cost
+from onelip.proofs.proven import SAFETY
+from onelip.proofs.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
+from onelip.proofs.proven_volumes import as_images, volume_norm_bounds
 
 _WEIGHTS = "its weights depend on the input, and a product of two such values has no Lipschitz constant"
 _BIAS = "its bias depends on the input; add it in a step of its own"
@@ -34,17 +39,34 @@ def _matrix(call: Call, x: Traced, weight: Any, bias: Any) -> Traced:
     if x.dim() < 2 or matrix.dim() != 2 or (shift is not None and shift.dim() > 1):
         raise call.refused("it needs inputs (batch, ..., features), one matrix of weights and one vector of biases")
     rows = math.prod(x.shape[1:-1])
-    numbers = [matrix] if shift is None else [matrix, shift]
+    shift = None if shift is None else shift.expand(len(matrix))  # one number is added at every output
 
     def prove() -> LayerBound:
-        announce(call.place, norm_proof_cost(matrix.shape))
-        return measured(matrix_bound(matrix, shift, rows), Product(F.linear, matrix, shift))
+        found = product_bound(call, matrix, shift, rows)
+        return measured(found, Product(F.linear, matrix, shift)) if matrix.numel() else found
 
-    bound = call.proven(("matrix", rows), numbers, prove)
-    facts = ()
-    if x.dim() == 2:
-        facts = (AffineHead(matrix, matrix.new_zeros(len(matrix)) if shift is None else shift.expand(len(matrix))),)
-    return _kept(call.unary(x, F.linear(x.value, matrix, shift), bound, *facts), lambda t: F.linear(t, matrix, shift))
+    bound = call.proven("linear", (rows,), {"weight": matrix, "bias": shift}, prove)
+    facts = (AffineHead(matrix, matrix.new_zeros(len(matrix)) if shift is None else shift),) if x.dim() == 2 else ()
+    limits = functools.partial(_reach, matrix, shift)
+    result = call.unary(x, F.linear(x.value, matrix, shift), bound, *facts, limits=limits)
+    return _kept(result, lambda t: F.linear(t, matrix, shift))
+
+
+def _reach(matrix: Tensor, shift: Tensor | None, ranges: Sequence[Range]) -> Range:
+    """Where sums are, from where their terms are: largest with the signs of the weights."""
+    size = max(abs(end) for end in ranges[0])
+    if not math.isfinite(size) or not matrix.numel():
+        return EVERYTHING
+    ends = matrix.flatten(1).abs().sum(1) * (size * SAFETY) + (0.0 if shift is None else shift.abs())
+    return -float(ends.amax()) * SAFETY, float(ends.amax()) * SAFETY
+
+
+def product_bound(call: Call, matrix: Tensor, bias: Tensor | None, rows: int) -> LayerBound:
+    """As `matrix_bound`, for matrices without entries too; a proof that takes long is announced."""
+    if not matrix.numel():
+        return linear_bound(0.0, 0.0, 0, len(matrix) * rows, bias_norm(bias, rows))
+    announce(call.place, norm_proof_cost(matrix.shape))
+    return matrix_bound(matrix, bias, rows)
 
 
 def _kept(result: Traced, run: Any) -> Traced:
@@ -63,14 +85,14 @@ def matmul(call: Call, input: Any, other: Any = None, mat2: Any = None) -> Trace
     second = other if mat2 is None else mat2
     if isinstance(input, Traced):
         weight = call.constant(second, _WEIGHTS)
-        if weight.dim() != 2:
-            raise call.refused("the constant factor must be one matrix")
-        return _matrix(call, input, weight.mT, None)
+        return _matrix(call, input, weight.mT, None) if weight.dim() == 2 else matmul_by_blocks(call, input, weight)
     x, weight = call.traced(second), call.constant(input, _WEIGHTS)
     if weight.dim() != 2 or x.dim() < 3:
-        raise call.refused("a matrix in front of the input would mix the batch; use x @ W.T")
-    columns = math.prod(x.shape[1:]) // x.shape[-2]
-    bound = call.proven(("matrix", columns), [weight], lambda: matrix_bound(weight, None, columns))
+        return matmul_by_blocks(call, weight, x)
+    columns = math.prod(x.shape[1:-2]) * x.shape[-1]
+    bound = call.proven(
+        "matrix in front", (columns,), {"matrix": weight}, lambda: product_bound(call, weight, None, columns)
+    )
     return call.unary(x, weight @ x.value, bound)
 
 
@@ -79,9 +101,9 @@ operation("__rmatmul__")(lambda call, input, other: matmul(call, other, input))
 
 @operation("addmm")
 def addmm(call: Call, input: Any, mat1: Any, mat2: Any, beta: float = 1, alpha: float = 1) -> Traced:
-    """bias + x W."""
+    """beta * bias + alpha * x W."""
     if beta != 1 or alpha != 1:
-        raise call.refused("beta and alpha must be 1")
+        return scaled_and_added(call, input, _matrix(call, mat1, call.constant(mat2, _WEIGHTS).mT, None), beta, alpha)
     return _matrix(call, mat1, call.constant(mat2, _WEIGHTS).mT, input)
 
 
@@ -127,12 +149,10 @@ def conv(
         bound = linear_bound(*norms, terms=kernel[0].numel(), outputs=entries(value), bias_norm=constant)
         return measured(bound, Product(apply, kernel, shift))
 
-    numbers = [kernel] if shift is None else [kernel, shift]
-    bound = call.proven((mode, size, steps, spread, sides, groups), numbers, prove)
-    return _kept(
-        call.unary(source, value, bound),
-        lambda t: run(t if padded is None else circular_padding(t, padded.padding)),
-    )
+    geometry = mode, size, steps, spread, sides, groups
+    bound = call.proven("convolution", geometry, {"kernel": kernel, "bias": shift}, prove)
+    result = call.unary(source, value, bound, limits=functools.partial(_reach, kernel, shift))
+    return _kept(result, lambda t: run(t if padded is None else circular_padding(t, padded.padding)))
 
 
 def conv_norms(
@@ -147,8 +167,9 @@ def conv_norms(
 ) -> tuple[float, float]:
     """Proven norms of a convolution along one, two or three axes, and of its magnitudes."""
     if len(size) == 3:
-        announce(call.place, convolution_proof_cost(*as_images(kernel, size, stride, dilation, padding, groups)))
-        return volume_norm_bounds(kernel, size, stride, dilation, padding, groups)
+        images, torus = as_images(kernel, size, stride, dilation, padding, groups)
+        announce(call.place, convolution_proof_cost(images, torus))
+        return volume_norm_bounds(images, torus)
     if len(size) == 1:
         kernel, size = kernel[:, :, None], (1, *size)
         stride, dilation, padding = (1, *stride), (1, *dilation), ((0, 0), *padding)
@@ -192,8 +213,8 @@ def conv_transpose(
         terms = kernel.shape[0] // groups * kernel[0, 0].numel()
         return linear_bound(*norms, terms=terms, outputs=entries(value), bias_norm=bias_norm(shift, math.prod(size)))
 
-    numbers = [kernel] if shift is None else [kernel, shift]
-    bound = call.proven(("transposed", size, tuple(x.shape[2:]), steps, spread, sides, groups), numbers, prove)
+    geometry = size, tuple(x.shape[2:]), steps, spread, sides, groups
+    bound = call.proven("transposed convolution", geometry, {"kernel": kernel, "bias": shift}, prove)
     return _kept(call.unary(x, value, bound), run)
 
 
@@ -221,15 +242,18 @@ def batch_norm(
     if not bool((variance >= 0).all()):
         raise call.refused("its variances are not all positive numbers")
     scale = (variance + eps).rsqrt() if factor is None else factor / (variance + eps).sqrt()
-    places = math.prod(x.shape[2:])
+    places, spread = math.prod(x.shape[2:]), variance + eps
     fixed = (scale * mean).abs() * 2 + (0.0 if shift is None else shift.abs())
 
     def prove() -> LayerBound:
-        largest = float(scale.abs().amax()) * SAFETY if bool(torch.isfinite(scale).all()) else math.inf
-        return linear_bound(largest, largest, terms=12, outputs=entries(x), bias_norm=bias_norm(fixed, places))
+        largest = magnitude(scale) * SAFETY if bool(torch.isfinite(scale).all()) else math.inf
+        bound = linear_bound(largest, largest, terms=12, outputs=entries(x), bias_norm=bias_norm(fixed, places))
+        # Of (x - mean) / deviation, where the weight is multiplied last.
+        steepest, shifted = magnitude(spread.rsqrt()), magnitude(mean)
+        return with_numbers(replace(bound, peak=lambda size: (size + shifted) * steepest), spread, largest)
 
-    present = tuple(t is not None for t in numbers)  # a weight must not be taken for an equal bias
-    bound = call.proven(("batch_norm", places, eps, present), [t for t in numbers if t is not None], prove)
+    operands = {"mean": mean, "variance": variance, "weight": factor, "bias": shift}
+    bound = call.proven("batch_norm", (places, eps), operands, prove)
     return _kept(
         call.unary(x, F.batch_norm(x.value, mean, variance, factor, shift, False, 0.0, eps), bound),
         lambda t: F.batch_norm(t, mean, variance, factor, shift, False, 0.0, eps),

@@ -9,19 +9,23 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onelip.certification.graph import exactly
+from onelip.certification.graph import Identity
 from onelip.certification.operations.arithmetic import maximum, minimum
-from onelip.certification.operations.registered import Call, Handler, entries, operation
+from onelip.certification.operations.linear_maps import smooth_interpolation
+from onelip.certification.operations.registered import Call, Handler, entries, operation, root
+from onelip.certification.operations.scalar_functions import identity, norm_fact, sum_of_powers
 from onelip.certification.operations.windows import norm_of_entries_bound
+from onelip.certification.ranges import affine, unchanged
 from onelip.certification.traced import Jumping, Traced
-from onelip.linalg.layer_bound import LayerBound, linear_bound
-from onelip.linalg.proven import SAFETY
+from onelip.proofs.layer_bound import linear_bound, relative_bound
+from onelip.proofs.proven import SAFETY
 
 
 class ValuesOnly(NamedTuple):
@@ -50,9 +54,18 @@ def total(
     given, keep = _arguments(dims, dim if axis is None else axis, keepdim)
     chosen = call.dims(input, given)
     count = math.prod(input.shape[place] for place in chosen)
+    if mean and count == 0:
+        raise call.refused("a mean of no entries is no number")
     value = (torch.mean if mean else torch.sum)(input.value, chosen, keepdim=keep)
+    powers = sum_of_powers(call, input, value, chosen, count if mean else 1)
+    if powers is not None:
+        return powers
     norm = (1 / math.sqrt(count) if mean else math.sqrt(count)) * (1.0 if count == 1 else SAFETY)
-    return call.unary(input, value, linear_bound(norm, norm, terms=count + 2, outputs=entries(value)))
+    bound = linear_bound(norm, norm, terms=count + 2, outputs=entries(value))
+    result = call.unary(input, value, bound, limits=unchanged if mean else affine(float(count), 0.0))
+    if mean and keep:
+        result.node.facts = (*result.node.facts, Identity(("mean", identity(input.node), tuple(sorted(chosen)))))
+    return result
 
 
 operation("sum")(functools.partial(total, mean=False))
@@ -69,15 +82,10 @@ def _arguments(positional: tuple[Any, ...], dim: Any, keepdim: bool) -> tuple[An
     return (first if len(positional) == 1 else positional), keepdim
 
 
-def _chosen(call: Call, x: Traced, value: Tensor) -> Traced:
-    """Some of the entries."""
-    return call.unary(x, value, LayerBound(1.0, 0.0, exactly))
-
-
 def _register_extrema(name: str, along: Callable[..., Tensor], of_two: Handler) -> None:
     @operation("a" + name)
     def extremum(call: Call, input: Traced, dim: Any = (), keepdim: bool = False) -> Traced:
-        return _chosen(call, input, along(input.value, call.dims(input, dim), keepdim))
+        return call.chosen(input, along(input.value, call.dims(input, dim), keepdim))
 
     @operation(name)
     def extremum_or_one_of_two(
@@ -92,11 +100,95 @@ _register_extrema("max", torch.amax, maximum)
 _register_extrema("min", torch.amin, minimum)
 
 
+def _sorted_place(call: Call, x: Traced, dim: Any, keepdim: bool, place: int) -> ValuesOnly:
+    axis = call.dim(x, dim)
+    value = x.value.sort(axis).values.select(axis, place)
+    return _values_only(call.chosen(x, value.unsqueeze(axis) if keepdim else value))
+
+
+@operation("median")
+def median(call: Call, input: Traced, dim: Any = None, keepdim: bool = False) -> ValuesOnly:
+    """The lower one of the two in the middle."""
+    return _sorted_place(call, input, dim, keepdim, (input.shape[call.dims(input, dim)[0]] - 1) // 2)
+
+
+@operation("kthvalue")
+def kthvalue(call: Call, input: Traced, k: int, dim: int = -1, keepdim: bool = False) -> ValuesOnly:
+    """One place of the sorted entries."""
+    return _sorted_place(call, input, dim, keepdim, k - 1)
+
+
+@operation("quantile")
+def quantile(
+    call: Call, input: Traced, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Traced:
+    """Means of two neighbours among the sorted entries."""
+    (axis,), share = call.dims(input, dim), call.constant(q, "the share depends on the input")
+    if isinstance(share, Tensor) and share.dim():
+        raise call.refused("it takes one share at a time; several come before the batch")
+    if interpolation != "linear":
+        raise call.refused("which neighbour it takes may differ between types; use interpolation='linear'")
+    value = torch.quantile(input.value, float(share), dim=axis, keepdim=keepdim)
+    # where between two neighbours the share is, the program computes in its own type
+    bound = relative_bound(1.0, 4.0 * input.shape[axis] + 8, entries(value))
+    return call.unary(input, value, bound, limits=unchanged)
+
+
+def _register_running(name: str, function: Callable[..., Any]) -> None:
+    @operation(name)
+    def running(call: Call, input: Traced, dim: int) -> ValuesOnly:
+        """The largest entry so far: each entry can be there as often as there are places."""
+        value = function(input.value, call.dim(input, dim)).values
+        return _values_only(call.chosen(input, value, root(input.shape[dim])))
+
+
+_register_running("cummax", torch.cummax)
+_register_running("cummin", torch.cummin)
+
+
+def _register_deviation(name: str, found: Callable[..., Traced]) -> None:
+    """std and var, by what makes them of dimensions, how many entries these have, the correction, and keepdim."""
+
+    @operation(name)
+    def deviation(
+        call: Call,
+        input: Traced,
+        dim: Any = None,
+        unbiased: Any = None,
+        keepdim: bool = False,
+        *,
+        correction: Any = None,
+    ) -> Traced:
+        correction = int(1 if unbiased is None else unbiased) if correction is None else correction
+        chosen = call.dims(input, dim)
+        count = math.prod(input.shape[place] for place in chosen)
+        if not count > correction:
+            raise call.refused("a deviation of so few entries is no number")
+        return found(call, input, chosen, count, correction, keepdim)
+
+
+def _std(call: Call, x: Traced, dims: list[int], count: int, correction: Any, keepdim: bool) -> Traced:
+    """The norm of what is left without the mean, divided by sqrt(n - correction)."""
+    value = torch.std(x.value, dims, correction=correction, keepdim=keepdim)
+    bound = norm_of_entries_bound(SAFETY / math.sqrt(count - correction), 4 * count, entries(value))
+    return call.unary(x, value, bound, limits=lambda _: (0.0, math.inf))
+
+
+def _var(call: Call, x: Traced, dims: list[int], count: int, correction: Any, keepdim: bool) -> Traced:
+    """The square of a norm: unbounded, unless a root follows."""
+    squares = (x - torch.mean(x, tuple(dims), keepdim=True)) ** 2  # pyright: ignore[reportOperatorIssue]
+    return torch.sum(squares, tuple(dims), keepdim) / (count - correction)
+
+
+_register_deviation("std", _std)
+_register_deviation("var", _var)
+
+
 @operation("sort")
 def sort(call: Call, input: Traced, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesOnly:
     """Sorted entries."""
     value = input.value.sort(dim=call.dim(input, dim), descending=descending).values
-    return _values_only(_chosen(call, input, value))
+    return _values_only(call.chosen(input, value))
 
 
 @operation("topk")
@@ -104,7 +196,7 @@ def topk(call: Call, input: Traced, k: int, dim: int = -1, largest: bool = True,
     """The first of the sorted entries."""
     if not sorted:
         raise call.refused("in no order its entries change places; use sorted=True")
-    return _values_only(_chosen(call, input, input.value.topk(k, call.dim(input, dim), largest).values))
+    return _values_only(call.chosen(input, input.value.topk(k, call.dim(input, dim), largest).values))
 
 
 @operation("norm", "vector_norm")
@@ -123,19 +215,28 @@ def norm(
     order = arguments[0] if arguments else (ord if p == "fro" else p)
     chosen = call.dims(input, arguments[1] if len(arguments) > 1 else dim)
     keep = arguments[2] if len(arguments) > 2 else keepdim
-    if order not in (2, 2.0, "fro", None):
-        raise call.refused("only norms of order 2 have a bound")
-    value = torch.linalg.vector_norm(input.value, dim=chosen, keepdim=keep)
+    order = 2.0 if order in ("fro", None) else order
+    if not isinstance(order, int | float) or not order >= 1:
+        raise call.refused("only norms of order 1 and more have a bound")
+    order = float(order)
+    value = torch.linalg.vector_norm(input.value, order, dim=chosen, keepdim=keep)
     count = math.prod(input.shape[place] for place in chosen)
-    return call.unary(input, value, norm_of_entries_bound(1.0, count, entries(value)))
+    constant = count ** max(0.0, 1 / order - 0.5) * (1.0 if order >= 2 else SAFETY)
+    bound = norm_of_entries_bound(constant, count, entries(value), order)
+    if order != 2:
+        exponent = 1.0 if math.isinf(order) else order
+        bound = replace(bound, peak=lambda size: size**exponent)
+    spread = count ** (1 / order)
+    result = call.unary(input, value, bound, limits=lambda ends: (0.0, max(map(abs, ends[0])) * spread * SAFETY))
+    return norm_fact(input, result, order, chosen, count + 64.0) if order >= 2 else result
 
 
 @operation("norm", only=(torch.linalg.norm,))
 def linalg_norm(
     call: Call, input: Traced, ord: Any = None, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Traced:
-    """The same, but along two dimensions order 2 is the largest singular value."""
-    if ord == 2 and not isinstance(dim, int | None) and len(dim) > 1:
+    """The same, but along two dimensions an order is that of a norm of matrices."""
+    if ord not in ("fro", None) and len(call.dims(input, dim)) > 1:
         raise call.refused("norms of matrices have no bound here; use torch.linalg.vector_norm")
     return norm(call, input, 2 if ord is None else ord, dim=dim, keepdim=keepdim, dtype=dtype)
 
@@ -151,15 +252,15 @@ def interpolate(
     recompute_scale_factor: Any = None,
     antialias: bool = False,
 ) -> Traced:
-    """Copies of pixels; smooth interpolation is refused."""
-    if mode not in ("nearest", "nearest-exact"):
-        raise call.refused(f"mode={mode!r} has no bound here; use mode='nearest'")
-    options = {
+    """Copies of pixels, or weighted means of them."""
+    options: dict[str, Any] = {
         "size": size,
         "scale_factor": scale_factor,
         "mode": mode,
         "recompute_scale_factor": recompute_scale_factor,
     }
+    if mode not in ("nearest", "nearest-exact"):
+        return smooth_interpolation(call, input, {**options, "align_corners": align_corners, "antialias": antialias})
     for axis in range(2, input.dim()):
         # Which pixel is the nearest is computed in the type of the image, so that programs of two types may disagree.
         shape = [length if place == axis else 1 for place, length in enumerate(input.shape)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import nn
 
-_NORMALISING = "divides by a deviation that depends on the input and has no Lipschitz constant; use onelip.layers.{}"
 _PRODUCT = "multiplies values that depend on the input, which has no Lipschitz constant"
 _INDICES = "it returns indices too, which jump; pool without them"
 _CONVERTS = "it converts numbers to another type; keep one type throughout"
@@ -12,19 +11,11 @@ _SPECTRUM = "complex numbers are not supported; use a layer of onelip in the fre
 _JUMPS = "jumps, so that it has no Lipschitz constant"
 
 _REASONS: dict[str, str] = {
-    "layer_norm": "LayerNorm " + _NORMALISING.format("LayerCentering"),
-    "rms_norm": "RMSNorm " + _NORMALISING.format("LayerCentering"),
-    "group_norm": "GroupNorm " + _NORMALISING.format("LayerCentering"),
-    "instance_norm": "InstanceNorm " + _NORMALISING.format("LayerCentering"),
-    "local_response_norm": "it " + _NORMALISING.format("LayerCentering"),
     "normalize": "it divides by the norm of the input, which expands near zero; scale the input by a constant",
-    "softmax": "softmax inside a network is not supported; certify the scores before it, the prediction is the same",
-    "log_softmax": "log_softmax is not supported; certify the scores before it, the prediction is the same",
     "scaled_dot_product_attention": f"attention {_PRODUCT}; mix positions by a onelip layer",
     "multi_head_attention_forward": f"attention {_PRODUCT}; mix positions by a onelip layer",
     "bilinear": f"a bilinear map {_PRODUCT}",
     "glu": f"a gated unit {_PRODUCT}; use onelip.layers.MaxMin",
-    "einsum": "einsum is not looked into; write it as F.linear or matmul with a constant matrix",
     "pow": "a power has no Lipschitz constant on the whole line; use an activation such as onelip.layers.MaxMin",
     "square": "a square has no Lipschitz constant on the whole line; use torch.abs",
     "exp": "the exponential has no Lipschitz constant on the whole line",
@@ -46,20 +37,9 @@ _REASONS: dict[str, str] = {
     "randn_like": "it is random",
     "rand_like": "it is random",
     "bernoulli": "it is random",
-    "std": "a deviation of the input is not supported; use torch.linalg.vector_norm",
-    "var": "a variance has no Lipschitz constant; use torch.linalg.vector_norm",
     "mul": f"it {_PRODUCT}",
     "prod": f"it {_PRODUCT}",
     "cumprod": f"it {_PRODUCT}",
-    "cumsum": "cumulative sums are not looked into; write them as matmul with a constant triangular matrix",
-    "diff": "differences are not looked into; write them as x[:, 1:] - x[:, :-1]",
-    "tensordot": "tensordot is not looked into; write it as F.linear or matmul with a constant matrix",
-    "gather": "it takes other places for each input; use x[:, places] with constant places",
-    "take_along_dim": "it takes other places for each input; use x[:, places] with constant places",
-    "masked_fill": "it is not looked into; multiply by a constant mask of zeros and ones",
-    "median": "it is not looked into; sort, and take the place in the middle",
-    "kthvalue": "it is not looked into; sort, and take one place",
-    "unfold": "Tensor.unfold is not looked into; use F.unfold, or a convolution",
     "max_pool1d_with_indices": _INDICES,
     "max_pool2d_with_indices": _INDICES,
     "max_pool3d_with_indices": _INDICES,

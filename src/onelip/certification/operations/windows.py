@@ -17,16 +17,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.certification.graph import exactly
+from onelip.certification.operations.numbers import lost_powers
 from onelip.certification.operations.registered import NN, Call, entries, operation, operation_on_axes, per_axis, root
+from onelip.certification.operations.scalar_functions import sum_of_powers
 from onelip.certification.traced import Traced
-from onelip.linalg.layer_bound import Arithmetic, LayerBound, RoundingError, linear_bound, relative_bound
-from onelip.linalg.proven import SAFETY, norm_bound
+from onelip.proofs.layer_bound import Arithmetic, LayerBound, RoundingError, linear_bound, relative_bound
+from onelip.proofs.proven import SAFETY, norm_bound
 
 
 def _averages(
     call: Call, x: Traced, value: Tensor, along: Callable[[Tensor, int], Tensor], terms: int, factor: float = 1.0
 ) -> Traced:
     """A map that acts along each axis by a matrix of non-negative entries, found from unit vectors, times a factor."""
+    if all(length == 1 for length in value.shape[2:]) and bool(
+        torch.allclose(value, x.value.mean(tuple(range(2, x.dim())), keepdim=True))
+    ):
+        powers = sum_of_powers(call, x, value, range(2, x.dim()), math.prod(x.shape[2:]))
+        if powers is not None:
+            return powers
     units = [torch.eye(length, dtype=torch.float64)[:, None] for length in x.shape[2:]]
     norms = [norm_bound(along(unit, axis)[:, 0].mT) for axis, unit in enumerate(units)]
     norm = math.prod(norms) * abs(factor) * SAFETY
@@ -152,14 +160,14 @@ def lp_pool(
     return call.unary(x, value, norm_of_entries_bound(root(windows), math.prod(kernel), entries(value)))
 
 
-def norm_of_entries_bound(lipschitz: float, terms: int, outputs: int) -> LayerBound:
-    """Roots of sums of squares. Squares that underflow are lost, which a root turns into sqrt(n tiny)."""
+def norm_of_entries_bound(lipschitz: float, terms: int, outputs: int, order: float = 2.0) -> LayerBound:
+    """Roots of sums of powers."""
     smooth = relative_bound(lipschitz, terms + 64.0, outputs)
     inner = smooth.rounding
     assert inner is not None
 
     def rounding(arithmetic: Arithmetic) -> RoundingError:
         error = inner(arithmetic)
-        return RoundingError(error.slope, error.constant + math.sqrt(8 * terms * arithmetic.tiny * outputs) * SAFETY)
+        return RoundingError(error.slope, error.constant + lost_powers(terms, arithmetic, outputs, order) * SAFETY)
 
-    return LayerBound(lipschitz, 0.0, rounding)
+    return LayerBound(lipschitz, 0.0, rounding, peak=torch.square)

@@ -7,20 +7,28 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from onelip.bench.published import PublishedEpochs, published_epochs, published_speeds
-from onelip.bench.report.figures.direct_labels import label_line_ends
-from onelip.bench.report.figures.drawing import WIDTH, ReportFigure, horizontal_bars, line_look, new_figure, tell
-from onelip.bench.report.intervals import MedianTime
+from onelip.bench.paper.complexity import published_training_memory
+from onelip.bench.paper.published import published_epochs, published_speeds
+from onelip.bench.records.specs import NetworkSpec
+from onelip.bench.records.views import MedianTime, PhaseTime
+from onelip.bench.report.figures.drawing import (
+    WIDTH,
+    Bar,
+    ReportFigure,
+    draw_mark,
+    horizontal_bars,
+    line_look,
+    new_figure,
+    plain_log_ticks,
+)
+from onelip.bench.report.figures.labels import label_line_ends
 from onelip.bench.report.method_style import method_style, size_order
 from onelip.bench.report.report_table import memory, memory_unit, seconds, three_digits
 from onelip.bench.report.study_rows import MeasuredTime, StudyResults
 from onelip.bench.report.trained_models import main_memory, main_times
-from onelip.bench.runs.specs import NetworkSpec
-from onelip.protocol import REFERENCE
+from onelip.protocol import DATA_SETS, REFERENCE
 
 
 @dataclass(frozen=True)
@@ -39,19 +47,20 @@ class _Quantity:
         unit, name = memory_unit(value.median for line in lines.values() for value in line.values())
         return replace(self, axis=f"{name} {self.axis}", unit=unit)
 
+    def ranked(self, values: Mapping[str, MedianTime]) -> list[tuple[str, MedianTime]]:
+        """Methods with their values, the best first."""
+        return sorted(values.items(), key=lambda pair: pair[1].median, reverse=not self.low_is_good)
+
+    def interval(self, value: MedianTime) -> tuple[float, float] | None:
+        """The 95 % interval on the axis, where there is one."""
+        is_interval = value.is_bounded and value.low < value.high
+        return (value.low / self.unit, value.high / self.unit) if is_interval else None
+
 
 _EPOCH = _Quantity("training-time", "Training time", "seconds per epoch", seconds)
 _SPEED = _Quantity("inference-throughput", "Inference throughput", "images per second", three_digits, low_is_good=False)
 _TRAIN = _Quantity("training-memory", "Training memory", "at the peak of training", memory)
 _INFER = _Quantity("inference-memory", "Inference memory", "at the peak of inference", memory)
-
-_LOG_STEPS = (
-    (1,),
-    (1, 2, 5),
-    (1, 1.5, 2, 3, 5, 7),
-    (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8),
-)
-"""Round numbers of a decade, ever denser."""
 
 _Point = tuple[NetworkSpec, int, MedianTime]
 _Lines = dict[str, dict[str, MedianTime]]
@@ -75,13 +84,16 @@ def cost_figures(study: StudyResults) -> list[ReportFigure]:
     ]
 
 
-def published_cost_figures(memory: Mapping[NetworkSpec, float]) -> list[ReportFigure]:
-    """Training time from the paper's epochs in two hours, throughput from its logs, and the memory that is given."""
-    epochs = [
-        (_printed(row, "cifar10" if row.dataset == "cifar" else row.dataset), 256, _exact(7200 / row.epochs))
-        for row in published_epochs()
-        if row.epochs
-    ]
+def published_cost_figures() -> list[ReportFigure]:
+    """Training time from the paper's epochs in two hours, throughput from its logs, and memory by its formulas."""
+    epochs, memory = [], []
+    for row in published_epochs():
+        network = NetworkSpec(
+            method=row.key, size=row.size, dataset="cifar10" if row.dataset == "cifar" else row.dataset
+        )
+        peak = published_training_memory(row.key, row.size, DATA_SETS[network.dataset].image_size)
+        memory.append((network, 256, _exact(peak)))
+        epochs += [(network, 256, _exact(7200 / row.epochs))] if row.epochs else []
     speeds = [
         (NetworkSpec(method=method, size=size), 256, _exact(speed.inference))
         for (method, size), speed in published_speeds().items()
@@ -89,43 +101,36 @@ def published_cost_figures(memory: Mapping[NetworkSpec, float]) -> list[ReportFi
     return [
         *_family(_EPOCH, epochs, " on the paper's A100, from its epochs in two hours"),
         *_family(_SPEED, speeds, " in the paper's logs, data loading included"),
-        *_family(_TRAIN, [(network, 256, _exact(value)) for network, value in memory.items()], " by its formulas"),
+        *_family(_TRAIN, memory, " by its formulas"),
     ]
-
-
-def _printed(row: PublishedEpochs, dataset: str) -> NetworkSpec:
-    return NetworkSpec(method=row.key, size=row.size, dataset=dataset)
 
 
 def _exact(value: float) -> MedianTime:
     return MedianTime(value, value, value)
 
 
-def _plain(network: NetworkSpec) -> NetworkSpec:
-    return NetworkSpec(**{**network.as_dict(), "method": REFERENCE})
+def _with_plain(row: MeasuredTime, phase: PhaseTime) -> list[tuple[NetworkSpec, MedianTime]]:
+    """Seconds of a batch of the network, and of the plain one that was timed in turns with it."""
+    plain = NetworkSpec(**{**row.network.as_dict(), "method": REFERENCE})
+    return [(row.network, phase.seconds), (plain, phase.reference_seconds)]
 
 
 def _epochs(rows: list[MeasuredTime]) -> list[_Point]:
     points = []
     for row in rows:
-        batches = row.epoch_seconds / row.training.seconds.median
-        for network, timing in ((row.network, row.training.seconds), (_plain(row.network), row.training.plain_seconds)):
-            points.append(
-                (network, row.batch_size, MedianTime(*(batches * t for t in (timing.median, timing.low, timing.high))))
-            )
+        batches = row.seconds_per_epoch / row.training.seconds.median
+        for network, t in _with_plain(row, row.training):
+            points.append((network, row.batch_size, MedianTime(batches * t.median, batches * t.low, batches * t.high)))
     return points
 
 
 def _throughputs(rows: list[MeasuredTime]) -> list[_Point]:
     points = []
     for row in rows:
-        for network, timing in (
-            (row.network, row.inference.seconds),
-            (_plain(row.network), row.inference.plain_seconds),
-        ):
+        for network, timing in _with_plain(row, row.inference):
             # The slowest time is the lowest throughput; an interval that goes to infinity or below 0 stays unbounded.
-            bounds = [row.batch_size / t if 0 < t < math.inf else math.inf for t in (timing.high, timing.low)]
-            points.append((network, row.batch_size, MedianTime(row.batch_size / timing.median, *bounds)))
+            bounds = [row.inference_batch / t if 0 < t < math.inf else math.inf for t in (timing.high, timing.low)]
+            points.append((network, row.inference_batch, MedianTime(row.inference_batch / timing.median, *bounds)))
     return points
 
 
@@ -138,13 +143,10 @@ def _family(quantity: _Quantity, points: Iterable[_Point], where: str, note: str
 
 def _draw(quantity: _Quantity, dataset: str, batch: int, lines: _Lines, where: str, note: str) -> ReportFigure:
     sizes = sorted({size for line in lines.values() for size in line}, key=size_order)
-    figure = _lines(quantity, lines, sizes) if len(sizes) > 1 else _bars(quantity, lines, sizes[0])
-    pick = min if quantity.low_is_good else max
     extreme = []
     for size in sizes:
-        own = {method: line[size].median for method, line in lines.items() if size in line}
-        best = pick(own, key=own.__getitem__)
-        extreme.append(f"{size}: best {method_style(best).label}, {quantity.show(own[best])}")
+        best, value = quantity.ranked({method: line[size] for method, line in lines.items() if size in line})[0]
+        extreme.append(f"{size}: best {method_style(best).label}, {quantity.show(value.median)}")
     scale = "Logarithmic axis." if len(sizes) > 1 else f"Size {sizes[0]}."
     return ReportFigure(
         name=f"{quantity.name}-{dataset}",
@@ -152,12 +154,8 @@ def _draw(quantity: _Quantity, dataset: str, batch: int, lines: _Lines, where: s
         title=f"{quantity.title}, {dataset}",
         caption=f"{quantity.title}{where}, batches of {batch}. {scale}{note}",
         alt=f"{quantity.title} on {dataset} for {len(lines)} methods. {'; '.join(extreme)}.",
-        figure=figure,
+        figure=_lines(quantity, lines, sizes) if len(sizes) > 1 else _bars(quantity, lines, sizes[0]),
     )
-
-
-def _interval(value: MedianTime, unit: float) -> tuple[float, float] | None:
-    return (value.low / unit, value.high / unit) if value.is_bounded and value.low < value.high else None
 
 
 def _lines(quantity: _Quantity, lines: _Lines, sizes: list[str]) -> Figure:
@@ -166,17 +164,13 @@ def _lines(quantity: _Quantity, lines: _Lines, sizes: list[str]) -> Figure:
     ends: list[tuple[float, float, str, str]] = []
     for method, line in lines.items():
         style = method_style(method)
-        xs = [x for x, size in enumerate(sizes) if size in line]
-        ys = [line[sizes[x]].median / quantity.unit for x in xs]
-        axes.plot(xs, ys, **line_look(style, markers=False))
-        for x, y in zip(xs, ys, strict=True):
-            value = line[sizes[x]]
-            (point,) = axes.plot(x, y, **line_look(style))
-            tell(point, f"{style.label} {sizes[x]}: {quantity.show(value.median)}")
-            if interval := _interval(value, quantity.unit):
-                low, high = max(y - interval[0], 0.0), max(interval[1] - y, 0.0)
-                axes.errorbar(x, y, yerr=[[low], [high]], ecolor=style.light, elinewidth=1, fmt="none")
-        ends.append((xs[-1], ys[-1], style.label, style.light))
+        points = [(x, line[size]) for x, size in enumerate(sizes) if size in line]
+        ys = [value.median / quantity.unit for _, value in points]
+        axes.plot([x for x, _ in points], ys, **line_look(style, markers=False))
+        for (x, value), y in zip(points, ys, strict=True):
+            words = f"{style.label} {sizes[x]}: {quantity.show(value.median)}"
+            draw_mark(axes, x, y, style, words, quantity.interval(value))
+        ends.append((points[-1][0], ys[-1], style.label, style.light))
     axes.set_yscale("log")
     axes.set_xticks(range(len(sizes)), sizes)
     axes.set_xlim(-0.15, len(sizes) - 0.85)
@@ -184,32 +178,13 @@ def _lines(quantity: _Quantity, lines: _Lines, sizes: list[str]) -> Figure:
     axes.set_ylabel(quantity.axis)
     plain_log_ticks(axes.yaxis)
     figure.draw_without_rendering()
-    label_line_ends(axes, ends)
+    label_line_ends(axes, ends, size=9)
     return figure
 
 
-def plain_log_ticks(axis: Axis) -> None:
-    """Labels such as 0.5, 2, 50 on a logarithmic axis: the fewest round numbers of which four are in sight."""
-    low, high = axis.get_view_interval()
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) if low > 0 else range(0)
-    ticks: list[float] = []
-    for steps in _LOG_STEPS:
-        ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
-        if len(ticks) >= 4:
-            break
-    if len(ticks) < 3:  # a narrow range, on which a logarithmic axis looks like a linear one
-        ticks = [tick for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
-    axis.set_major_locator(FixedLocator(ticks))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
-    axis.set_minor_locator(NullLocator())
-
-
 def _bars(quantity: _Quantity, lines: _Lines, size: str) -> Figure:
-    values = {method: line[size] for method, line in lines.items()}
-    order = sorted(values, key=lambda method: values[method].median, reverse=not quantity.low_is_good)
     bars = []
-    for method in order:
-        style, value = method_style(method), values[method]
-        shown = (value.median / quantity.unit, _interval(value, quantity.unit), quantity.show(value.median))
-        bars.append((style.label, style.light, *shown))
+    for method, value in quantity.ranked({method: line[size] for method, line in lines.items()}):
+        style, words = method_style(method), quantity.show(value.median)
+        bars.append(Bar(style.label, style.light, value.median / quantity.unit, quantity.interval(value), words))
     return horizontal_bars(bars, f"{quantity.axis}, size {size}")[0]

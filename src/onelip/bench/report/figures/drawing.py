@@ -1,4 +1,4 @@
-"""What all figures share: size, fonts, colours, and how they become files.
+"""What all figures share: size, fonts, colours, marks, bars and ticks, and how they become files.
 
 Values appear when one points at them: an artist gets its words by `tell`, and they become SVG titles.
 """
@@ -6,8 +6,9 @@ Values appear when one points at them: an artist gets its words by `tell`, and t
 from __future__ import annotations
 
 import io
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,12 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from onelip.bench.report.method_style import MethodStyle, slug
+from onelip.bench.report.report_table import three_digits
 
 INK, AXIS, GRID, GROUND = "#1b2027", "#7d8590", "#dfe3e8", "#ffffff"
 """Colours of text, axes, grid and ground in files; the page replaces them by variables of its theme."""
@@ -78,8 +82,8 @@ class ReportFigure:
 
     @property
     def is_wide(self) -> bool:
-        """Whether it takes the whole width of the page."""
-        return self.figure.get_size_inches()[0] > 1.2 * WIDTH
+        """Whether its canvas needs more than one column of the page."""
+        return self.figure.get_size_inches()[0] > WIDTH
 
 
 @contextmanager
@@ -118,26 +122,77 @@ def line_look(style: MethodStyle, *, markers: bool = True, **changes: Any) -> di
     return look | ({"marker": style.marker, "markersize": style.marker_size} if markers else {}) | changes
 
 
-def horizontal_bars(
-    bars: list[tuple[str, str, float, tuple[float, float] | None, str]], label: str, most: float | None = None
-) -> tuple[Figure, Axes]:
-    """Bars of (name, colour, value, 95 % interval, words) from top to bottom, from 0, with the words behind each."""
+Interval = tuple[float, float] | None
+
+
+def draw_mark(axes: Axes, x: float, y: float, style: MethodStyle, words: str, interval: Interval, **look: Any) -> None:
+    """A method's marker that tells these words, with the 95 % interval of y where there is one."""
+    tell(axes.plot(x, y, **line_look(style, **look))[0], words)
+    if interval is not None:
+        axes.errorbar(x, y, yerr=_sides(y, interval), ecolor=style.light, elinewidth=1, fmt="none")
+
+
+def _sides(value: float, interval: tuple[float, float]) -> list[list[float]]:
+    return [[max(value - interval[0], 0.0)], [max(interval[1] - value, 0.0)]]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar with its name to the left and words behind its end."""
+
+    name: str
+    colour: str
+    value: float
+    interval: Interval
+    words: str
+
+    @property
+    def end(self) -> float:
+        """Where bar and interval end."""
+        return max(self.value, self.interval[1]) if self.interval else self.value
+
+
+def horizontal_bars(bars: Sequence[Bar], label: str, most: float = 0.0) -> tuple[Figure, Axes]:
+    """Bars from top to bottom, from 0 to all their ends and `most`."""
     figure = new_figure(WIDTH, 1.0 + 0.27 * len(bars))
     axes = figure.subplots()
-    ends = [max(value, interval[1]) if interval else value for _, _, value, interval, _ in bars]
-    for place, (name, colour, value, interval, words) in enumerate(bars):
-        tell(axes.barh(place, value, color=colour, height=0.7)[0], f"{name}: {words}")
-        if interval is not None:
-            low, high = max(value - interval[0], 0.0), max(interval[1] - value, 0.0)
-            axes.errorbar(value, place, xerr=[[low], [high]], ecolor=INK, elinewidth=1, fmt="none")
-        axes.annotate(words, (ends[place], place), (4, 0), textcoords="offset points", va="center", fontsize=8.5)
-    axes.set_yticks(range(len(bars)), [name for name, *_ in bars])
+    for place, bar in enumerate(bars):
+        tell(axes.barh(place, bar.value, color=bar.colour, height=0.7)[0], f"{bar.name}: {bar.words}")
+        if bar.interval is not None:
+            axes.errorbar(bar.value, place, xerr=_sides(bar.value, bar.interval), ecolor=INK, elinewidth=1, fmt="none")
+        axes.annotate(bar.words, (bar.end, place), (4, 0), textcoords="offset points", va="center", fontsize=8.5)
+    axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.3 * max([*ends, most or 0.0, 1e-9]))
+    axes.set_xlim(0, 1.3 * max([*(bar.end for bar in bars), most, 1e-9]))
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(label)
     return figure, axes
+
+
+_LOG_STEPS = (
+    (1,),
+    (1, 2, 5),
+    (1, 1.5, 2, 3, 5, 7),
+    (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8),
+)
+"""Round numbers of a decade, ever denser."""
+
+
+def plain_log_ticks(axis: Axis) -> None:
+    """Labels such as 0.5, 2, 50 on a logarithmic axis: the fewest round numbers of which four are in sight."""
+    low, high = axis.get_view_interval()
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) if low > 0 else range(0)
+    ticks: list[float] = []
+    for steps in _LOG_STEPS:
+        ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
+        if len(ticks) >= 4:
+            break
+    if len(ticks) < 3:  # a narrow range, on which a logarithmic axis looks like a linear one
+        ticks = [tick for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
+    axis.set_minor_locator(NullLocator())
 
 
 def tell(artist: Artist, words: str) -> None:
@@ -145,26 +200,26 @@ def tell(artist: Artist, words: str) -> None:
     artist.set_gid(_TELLS + words)
 
 
-@dataclass(frozen=True)
-class FigureFiles:
-    """A figure in its three formats."""
-
-    svg: bytes
-    pdf: bytes
-    png: bytes
+FigureFiles = dict[str, bytes]
+"""A figure as svg, pdf and png."""
 
 
 def render(figure: ReportFigure) -> FigureFiles:
     """The files of a figure; those of the same study are the same byte for byte."""
     figure.figure.draw_without_rendering()
     figure.figure.set_layout_engine("none")  # the layout is final; each format would else work it out again
-    svg, pdf, png = io.BytesIO(), io.BytesIO(), io.BytesIO()
-    metadata = {"CreationDate": None, "Title": figure.title, "Creator": "onelip"}
+    options: dict[str, dict[str, Any]] = {
+        "svg": {"metadata": {"Date": None, "Creator": "onelip"}},
+        "pdf": {"metadata": {"CreationDate": None, "Title": figure.title, "Creator": "onelip"}},
+        "png": {"dpi": 160},
+    }
+    files = {}
     with mpl.rc_context({"svg.hashsalt": figure.name}):  # keeps ids of different figures apart in the page
-        figure.figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": "onelip"})
-        figure.figure.savefig(pdf, format="pdf", metadata=metadata)
-        figure.figure.savefig(png, format="png", dpi=160)
-    return FigureFiles(_with_titles(svg.getvalue(), figure), pdf.getvalue(), png.getvalue())
+        for form, how in options.items():
+            file = io.BytesIO()
+            figure.figure.savefig(file, format=form, **how)
+            files[form] = file.getvalue()
+    return files | {"svg": _with_titles(files["svg"], figure)}
 
 
 def _with_titles(svg: bytes, figure: ReportFigure) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from onelip.bench.report.figures.direct_labels import label_line_ends
+from onelip.bench.records.views import DiagnosedLayer, diagnosed_layers
 from onelip.bench.report.figures.drawing import ReportFigure, figure_style, line_look, panels, tell
+from onelip.bench.report.figures.labels import label_line_ends
 from onelip.bench.report.method_style import method_style
-from onelip.bench.report.read_study import diagnosed_layers
-from onelip.bench.report.study_rows import DiagnosedLayer, DiagnosedNetwork, StudyResults
+from onelip.bench.report.study_rows import DiagnosedNetwork, StudyResults
 
 _NARROWEST = 4.0
 """Least ratio of top to bottom of an axis: norms of nearly exactly 1 would else be drawn as noise that fills it."""
@@ -26,8 +27,7 @@ def layer_figures(study: StudyResults) -> list[ReportFigure]:
     """One figure for each data set and size; one network of a method, the last by name."""
     groups: dict[tuple[str, str], dict[str, DiagnosedNetwork]] = defaultdict(dict)
     for row in study.diagnosed:
-        if row.layers:
-            groups[row.network.dataset, row.network.size_name][row.network.method] = row
+        groups[row.network.dataset, row.network.size_name][row.network.method] = row
     figures = []
     for (dataset, size), networks in sorted(groups.items()):
         lowest = min(networks.values(), key=lambda row: row.layers[-1].variance / max(row.layers[0].variance, 1e-300))
@@ -49,27 +49,22 @@ def layer_figures(study: StudyResults) -> list[ReportFigure]:
 
 def draw_layers(networks: Mapping[str, Sequence[DiagnosedLayer]], *, gradients: bool = False) -> Figure:
     """Variances and products of norms, and for a check of one network its gradient norms, where they are known."""
-    products = {
-        method: list(
-            accumulate((1.0 if la.norm_estimate is None else la.norm_estimate for la in layers), lambda a, b: a * b)
-        )
-        for method, layers in networks.items()
-    }
     drawn = {
         "batch activation variance": {method: [la.variance for la in layers] for method, layers in networks.items()},
-        "product of spectral norms": products,
+        "product of spectral norms": {
+            method: list(accumulate((1.0 if la.norm_estimate is None else la.norm_estimate for la in layers), mul))
+            for method, layers in networks.items()
+        },
     }
     if gradients and all(la.gradient_norm is not None for layers in networks.values() for la in layers[1:]):
         drawn["gradient norm at the output"] = {
             method: [la.gradient_norm or 0.0 for la in layers[1:]] for method, layers in networks.items()
         }
     figure, grid = panels(len(drawn), height=3.8, share=False)
-    ends = [_plot(axes, lines) for axes, lines in zip(grid, drawn.values(), strict=True)]
-    for axes, title in zip(grid, drawn, strict=True):
-        axes.set_title(title, loc="left")
+    ends = [_plot(axes, title, lines) for axes, (title, lines) in zip(grid, drawn.items(), strict=True)]
     figure.draw_without_rendering()
     for axes, own in zip(grid, ends, strict=True):
-        label_line_ends(axes, own, size=8.5)
+        label_line_ends(axes, own)
     return figure
 
 
@@ -79,7 +74,8 @@ def save_diagnostics(records: Sequence[Mapping[str, Any]], path: Path) -> None:
         draw_layers({"network": diagnosed_layers(records)}, gradients=True).savefig(path, dpi=150)
 
 
-def _plot(axes: Axes, lines: dict[str, list[float]]) -> list[tuple[float, float, str, str]]:
+def _plot(axes: Axes, title: str, lines: dict[str, list[float]]) -> list[tuple[float, float, str, str]]:
+    """Draw the lines; returns their ends with names and colours."""
     ends: list[tuple[float, float, str, str]] = []
     for method, values in lines.items():
         style = method_style(method)
@@ -89,6 +85,7 @@ def _plot(axes: Axes, lines: dict[str, list[float]]) -> list[tuple[float, float,
         (line,) = axes.plot(*zip(*shown, strict=True), **line_look(style, markers=False, linewidth=1.5))
         tell(line, f"{style.label}: from {shown[0][1]:.3g} to {shown[-1][1]:.3g}")
         ends.append((*shown[-1], style.label, style.light))
+    axes.set_title(title, loc="left")
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # its own is mathematics
     low, high = axes.get_ylim()

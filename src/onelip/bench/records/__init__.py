@@ -1,0 +1,32 @@
+"""Records of runs: one folder per run with one JSON record and at most one checkpoint; see docs/records.md."""
+
+from onelip.bench.records.canonical import canonical_json as canonical_json
+from onelip.bench.records.canonical import dump_json as dump_json
+from onelip.bench.records.canonical import parse_json as parse_json
+from onelip.bench.records.canonical import run_name as run_name
+from onelip.bench.records.canonical import to_plain as to_plain
+from onelip.bench.records.record import GENERATION as GENERATION
+from onelip.bench.records.record import LARGEST_PLAN as LARGEST_PLAN
+from onelip.bench.records.record import RECORD_FILE as RECORD_FILE
+from onelip.bench.records.record import SCHEMA_VERSION as SCHEMA_VERSION
+from onelip.bench.records.record import STUDY_FILE as STUDY_FILE
+from onelip.bench.records.record import RunRecord as RunRecord
+from onelip.bench.records.record import RunStatus as RunStatus
+from onelip.bench.records.record import new_record as new_record
+from onelip.bench.records.record import read_record as read_record
+from onelip.bench.records.resume_file import CHECKPOINT_FILE as CHECKPOINT_FILE
+from onelip.bench.records.resume_file import Checkpoint as Checkpoint
+from onelip.bench.records.resume_file import load_checkpoint as load_checkpoint
+from onelip.bench.records.resume_file import save_checkpoint as save_checkpoint
+from onelip.bench.records.specs import NetworkSpec as NetworkSpec
+from onelip.bench.records.specs import RunOptions as RunOptions
+from onelip.bench.records.specs import RunSpec as RunSpec
+from onelip.bench.records.store import Run as Run
+from onelip.bench.records.store import StoredRun as StoredRun
+from onelip.bench.records.store import find_run as find_run
+from onelip.bench.records.store import is_run as is_run
+from onelip.bench.records.store import load_records as load_records
+from onelip.bench.records.store import remove_run as remove_run
+from onelip.bench.records.store import start_run as start_run
+from onelip.bench.records.typed_reading import read_dataclass as read_dataclass
+from onelip.bench.records.views import view as view

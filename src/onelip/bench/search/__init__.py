@@ -1,1 +1,0 @@
-"""Hyper-parameter search over the paper's space."""

@@ -1,0 +1,319 @@
+"""Base of the convolutions, with the signature of `nn.Conv2d`.
+
+Around the core of a method stand maps that cannot increase a distance. Stride, padding, dilation and transposition are
+those of `onelip.layers.geometry`. Groups have a core each, whose parameters are stacked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onelip.errors import InvalidInputError
+from onelip.layers.arguments import (
+    check_device_and_dtype,
+    check_groups,
+    check_numbers,
+    check_positive,
+    check_type,
+    read_geometry,
+    warn_of_squares,
+)
+from onelip.layers.blocks.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
+from onelip.layers.cached_pass import convolved
+from onelip.layers.fused import FusedConvolution
+from onelip.layers.geometry import ConvolutionGeometry, Geometry
+from onelip.layers.initialisation import initialise
+from onelip.layers.memory_format import in_format_of
+from onelip.layers.operators import Grouped, Kernel, Operator
+from onelip.layers.parametrised import ParametrisedLayer
+from onelip.linalg.block_taps import block_taps, taps_of_blocks
+from onelip.linalg.convolution import PaddingMode
+from onelip.linalg.fourier import Size
+from onelip.proofs.bounded import proven_bound
+from onelip.proofs.layer_bound import LayerBound
+
+COARSE = 16
+"""Frequencies along each axis that an estimate looks at."""
+
+
+class LipschitzConv2d(ParametrisedLayer):
+    """`nn.Conv2d` but for two defaults, padding="same" and padding_mode="circular": the base of the convolutions.
+
+    `stride=s` is torch's: every s pixels, with k * k taps (`onelip.linalg.block_taps`). With padding "same" an image
+    whose side s does not divide is padded with zeros to the next multiple. `groups=g` gives each group of channels a
+    layer of its own. `dilation` and an integer `padding` mean what they do in torch; a stride and a dilation with a
+    common divisor would skip pixels, circular padding beyond "same" would repeat some, and both are refused. The kernel
+    may have even sides, padded as "same" does.
+
+    Examples:
+        >>> import torch
+        >>> from onelip.layers import BCOPConv2d
+        >>> layer = BCOPConv2d(3, 16, kernel_size=3, stride=2)  # a subclass
+        >>> layer(torch.rand(8, 3, 32, 32)).shape
+        torch.Size([8, 16, 16, 16])
+        >>> layer.lipschitz_bound((32, 32)) <= 1 + 1e-5
+        True
+    """
+
+    padding_modes: ClassVar[tuple[PaddingMode, ...]] = ("circular", "zeros")
+
+    signal: ClassVar[bool] = False
+    """Whether inputs are (batch, channels, length) in place of images."""
+
+    gram_power: int = 1
+    """The power of the autocorrelation that the constraint looks at, which reaches so many times as far."""
+
+    keeps_taps: ClassVar[bool] = False
+    """Whether the transformation leaves taps zero that are: the layer then reads the pixels that torch's would."""
+
+    geometry: Geometry
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Size,
+        stride: int | Size = 1,
+        padding: str | int | Size = "same",
+        dilation: int | Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: PaddingMode = "circular",
+        *,
+        init: str = "auto",
+        lipschitz: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """As `nn.Conv2d`.
+
+        Args:
+            in_channels: channels of the input.
+            out_channels: channels of the output.
+            kernel_size: taps, one number or (rows, columns), even or odd.
+            stride: pixels between outputs.
+            padding: "same", "valid", or as many pixels on each side as torch would add.
+            dilation: pixels between taps.
+            groups: parts of the channels that do not see each other; divides both numbers of channels.
+            bias: whether a bias is added.
+            padding_mode: "circular" or "zeros".
+            init: the start: "auto" is the method's own, else a name of `initialisations`.
+            lipschitz: the constant that is guaranteed.
+            device: where the parameters are.
+            dtype: type of the parameters.
+        """
+        check_positive(self, in_channels=in_channels, out_channels=out_channels)
+        check_groups(self, in_channels, out_channels, groups)
+        check_device_and_dtype(self, device, dtype)
+        if padding_mode not in self.padding_modes:
+            allowed = " or ".join(repr(mode) for mode in self.padding_modes)
+            raise InvalidInputError(
+                f"{type(self).__name__}: padding_mode={padding_mode!r} is not supported, use {allowed}"
+            )
+        geometry = self.read_geometry(kernel_size, stride, padding, dilation, padding_mode == "circular")
+        pixels = self.pixels_per_output(geometry)
+        before, after = (1, pixels) if geometry.transposed else (pixels, 1)
+        super().__init__(in_channels // groups * before, out_channels // groups * after, init, lipschitz)
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.geometry = geometry
+        self.kernel_size, self.stride, self.dilation = geometry.kernel_size, geometry.stride, geometry.dilation
+        self.padding = "same" if geometry.padding is None else geometry.padding
+        self.padding_mode: PaddingMode = padding_mode
+        self.check_stride()
+        self.create_tensors(bias, {"device": device, "dtype": dtype})
+        self.weight_has_taps = len(self.tensor_shapes()["weight"]) == 4
+        self._convolution_geometry = self._make_convolution_geometry()
+        self.reset_parameters()
+        plain = self.in_channels * self.out_channels // groups * math.prod(self.kernel_size)
+        warn_of_squares(self, plain)
+
+    def read_geometry(self, kernel_size: Any, stride: Any, padding: Any, dilation: Any, circular: bool) -> Geometry:
+        """The geometry of these arguments."""
+        return read_geometry(self, kernel_size, stride, padding, dilation, circular)
+
+    def pixels_per_output(self, geometry: Geometry) -> int:
+        """How many pixels the stride makes one of."""
+        return math.prod(geometry.stride)
+
+    @property
+    def coarse_torus(self) -> Size:
+        """A torus of few frequencies, at which estimates of norms look; those of 1, 2, 4 and 8 are among them."""
+        return COARSE if self.core_kernel[0] > 1 else 1, COARSE if self.core_kernel[1] > 1 else 1
+
+    @property
+    def core_kernel(self) -> Size:
+        """Height and width of the kernel of the core: even sides are embedded in the next odd ones."""
+        high, wide = self.geometry.core_sides
+        return high // 2 * 2 + 1, wide // 2 * 2 + 1
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """(out / groups, in / groups, kh, kw), or (core_out, core_in, mh, mw) where the taps are those of the core."""
+        if self._takes_torch_taps:
+            weight = (self.out_channels // self.groups, self.in_channels // self.groups, *self.kernel_size)
+        else:
+            weight = (self.core_out, self.core_in, *self.geometry.core_sides)
+        return {"weight": weight, "bias": (self.core_out,)}
+
+    @property
+    def _takes_torch_taps(self) -> bool:
+        return self.traits.has_torch_taps and not self.traits.square
+
+    def check_stride(self) -> None:
+        """Refuse a kernel of an orthogonal method that skips pixels and has more outputs than it reads inputs."""
+        read = math.prod(min(k, s) for k, s in zip(self.kernel_size, self.stride, strict=True))
+        inputs, outputs = self.in_channels // self.groups, self.out_channels // self.groups
+        few, many = (outputs, inputs) if self.geometry.transposed else (inputs, outputs)
+        if self.traits.orthogonal_by_rank and read < math.prod(self.stride) and many > read * few:
+            raise InvalidInputError(
+                f"{type(self).__name__}: no convolution of {inputs} to {outputs} channels with "
+                f"kernel_size={self.kernel_size} and stride={self.stride} is orthogonal, because it skips pixels; "
+                "use a kernel_size of at least the stride"
+            )
+
+    def initialise_weight(self, weight: Tensor, name: str) -> None:
+        """Draw the weight: that of the core, by which a strided layer reads whole blocks of pixels at the start."""
+        if self.stride == (1, 1) or not self.weight_has_taps or not self._takes_torch_taps:
+            super().initialise_weight(weight, name)
+            return
+        core = weight.new_empty(self.core_out, self.core_in, *self.geometry.core_sides)
+        initialise(core, name)
+        if self.geometry.transposed:
+            core = core.transpose(0, 1)
+        taps = taps_of_blocks(core, self.kernel_size, self.stride, (1, 1))
+        weight.copy_(taps.transpose(0, 1) if self.geometry.transposed else taps)
+
+    @property
+    def convolution_geometry(self) -> ConvolutionGeometry:
+        """What stands around the core."""
+        return self._convolution_geometry
+
+    def _make_convolution_geometry(self) -> ConvolutionGeometry:
+        pixels = math.prod(self.stride) if self.geometry.transposed else 1
+        kept = self.out_channels // self.groups * pixels
+        (high, wide), stride = self.geometry.core_sides, self.stride
+        taps = self.kernel_size if self.keeps_taps else (high * stride[0], wide * stride[1])
+        return ConvolutionGeometry(self.geometry, self.groups, self.core_in, kept, taps, self.signal)
+
+    def core_tensors(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Kernels as the core has them; groups, which have a leading dimension too, as more layers."""
+        if self.weight_has_taps:
+            tensors = {**tensors, "weight": self.core_taps(tensors["weight"])}
+        if self.groups == 1:
+            return tensors
+        last = 1 if self._are_stacked(tensors) else 0
+        return {name: tensor.flatten(0, last) for name, tensor in tensors.items()}
+
+    def of_groups(self, cores: Operator, tensors: Mapping[str, Tensor]) -> Operator:
+        """The cores side by side."""
+        if self.groups == 1:
+            return cores
+        if self._are_stacked(tensors):
+            cores = cores.map(lambda tensor: tensor.unflatten(0, (-1, self.groups)))
+        return Grouped(cores, self.groups)
+
+    def _are_stacked(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether these are tensors of several layers."""
+        name, tensor = next(iter(tensors.items()))
+        return tensor.dim() > self.tensors_to_transform()[name].dim()
+
+    def core_taps(self, kernel: Tensor) -> Tensor:
+        """The kernel of the core from that of the weight, taps in torch's order.
+
+        Even sides get a zero before their taps, as "same" pads one pixel fewer there than behind. The taps of a
+        transposed convolution say where an input goes, those of its core where an output comes from: reversed.
+        """
+        if self.stride != (1, 1) and self._takes_torch_taps:
+            # Transposed, it is the outputs that are shuffled.
+            turned = kernel.transpose(-4, -3) if self.geometry.transposed else kernel
+            turned = block_taps(turned, self.stride, (1, 1))
+            kernel = turned.transpose(-4, -3) if self.geometry.transposed else turned
+        missing = self.core_kernel[0] - kernel.shape[-2], self.core_kernel[1] - kernel.shape[-1]
+        kernel = kernel if missing == (0, 0) else F.pad(kernel, (missing[1], 0, missing[0], 0))
+        return kernel.flip(-2, -1) if self.geometry.transposed else kernel
+
+    def core_size(self, input_size: Size | None) -> Size | None:
+        """The size of the images that the core sees."""
+        size = super().core_size(input_size)
+        return None if size is None else self.geometry.core_image(size)
+
+    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
+        """The input transformation on (batch, in_channels, height, width)."""
+        return self.convolution_geometry.apply(x, transformed, self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, in_channels, h, w), or one image (in_channels, h, w), as `nn.Conv2d` does."""
+        if (last := self.repeated_pass(x)) is not None:
+            if last.kernel is not None:
+                return convolved(x, last.kernel, self.bias)
+            return in_format_of(x, self.apply_to(x, last.operator))
+        check_numbers(self, x)
+        axes = 1 if self.signal else 2
+        if x.dim() not in (axes + 1, axes + 2) or x.shape[-axes - 1] != self.in_channels:
+            sides = "length" if self.signal else "height, width"
+            raise InvalidInputError(
+                f"{type(self).__name__} expects (batch, {self.in_channels}, {sides}), got {tuple(x.shape)}"
+            )
+        check_type(self, x, self.weight)
+        if x.dim() == axes + 1:
+            return self.forward(x[None])[0]
+        operator = self.operator(self.convolution_geometry.image(x.shape))
+        if not self.training:
+            self._remember_pass(x, operator, kernel_alone=self._is_kernel_alone(operator))
+        return in_format_of(x, self.apply_to(x, operator))
+
+    def _is_kernel_alone(self, operator: Operator) -> bool:
+        """Whether `apply_to` is nothing but the operator, and that is one convolution."""
+        if type(operator) is not Kernel or type(self).apply_to is not LipschitzConv2d.apply_to:
+            return False
+        alone = self.geometry.moves_nothing and not self.signal and self.groups == 1
+        return alone and operator.kernel.shape[:2] == (self.out_channels, self.in_channels)
+
+    def lipschitz_bound(self, input_size: Size | None = None) -> float:
+        """Proven upper bound of the Lipschitz constant in evaluation mode on images of this size, rounding included."""
+        if input_size is None:
+            raise InvalidInputError(
+                f"the bound of {type(self).__name__} depends on the image: pass input_size=(height, width)"
+            )
+        sides = (int(input_size[1]),) if self.signal else (int(input_size[0]), int(input_size[1]))
+        return proven_bound(self, (self.in_channels, *sides)).lipschitz
+
+    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
+        """What is proven about the core, on all that it is applied to."""
+        around = self.convolution_geometry
+        return around.bound(input_shape, self.deployed(around.image(input_shape)), self.bias)
+
+    def fuse(self, input_size: Size | None = None) -> nn.Module:
+        """Plain modules with the same outputs and no parameter transformation.
+
+        `input_size` is the height and width of this layer's input; it is needed where the transformed
+        parameters depend on it, unless the layer has been evaluated on exactly one size since it last changed.
+        """
+        transformed, geometry = self._detached(input_size), self.geometry
+        step = self.stride[0]
+        simple = geometry == Geometry(self.kernel_size, (step, step), None, (1, 1), geometry.circular)
+        if self.groups > 1 or self.signal or not simple or not geometry.is_aligned:
+            return FusedConvolution(self.convolution_geometry, transformed, self.bias)
+        core = self.fuse_core(transformed, None if input_size is None else geometry.core_image(input_size))
+        before, after = [], []
+        if step > 1:
+            before += [ZeroSpatialPad(step), nn.PixelUnshuffle(step)]
+        if self.core_in > self.in_channels * step * step:
+            before.append(ZeroChannelPad(self.core_in))
+        if self.core_out > self.out_channels:
+            after.append(FirstChannels(self.out_channels))
+        return nn.Sequential(*before, core, *after) if before or after else core
+
+    def extra_repr(self) -> str:
+        """The arguments, as torch prints them."""
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        text += f", padding={self.padding}"
+        text += "" if self.dilation == (1, 1) else f", dilation={self.dilation}"
+        text += "" if self.groups == 1 else f", groups={self.groups}"
+        text += f", bias={self.bias is not None}, padding_mode={self.padding_mode}"
+        return text if self.lipschitz == 1 else f"{text}, lipschitz={self.lipschitz}"
