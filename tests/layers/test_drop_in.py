@@ -162,6 +162,9 @@ def test_blocks(name: str) -> None:
     drop_in.check_pickle(block, x)
     drop_in.check_hooks(block, x)
     for training in (True, False):
+        assert block.train(training)(x[:0]).shape == (0, *y.shape[1:])
+    assert all(number.isfinite().all() for number in block.state_dict().values()), "statistics of an empty batch"
+    for training in (True, False):
         with torch.autocast("cpu", torch.bfloat16):
             assert block.train(training)(x).isfinite().all()
 

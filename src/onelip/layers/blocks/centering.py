@@ -73,7 +73,7 @@ class BatchCentering(BoundedModule):
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, channels, ...) to the same shape."""
         self._check(x)
-        if self.training:
+        if self.training and x.numel():  # a batch of none has no mean
             mean = x.mean([0, *range(2, x.dim())])
             self._track(running_mean=mean)
         else:
@@ -140,7 +140,7 @@ class BatchLipNorm(BatchCentering):
         """Map (batch, channels, ...) to the same shape."""
         self._check(x)
         mean, variance = self.running_mean, self.running_var
-        if self.training:
+        if self.training and x.numel():
             positions = [0, *range(2, x.dim())]
             mean, variance = x.mean(positions), x.var(positions, correction=0)
             self._track(running_mean=mean, running_var=variance)
