@@ -36,7 +36,7 @@ needs_chromium = pytest.mark.skipif(
 def started_browser() -> Iterator[Browser]:
     """A browser, closed at the end."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS, timeout=PATIENCE)
         yield browser
         browser.close()
 

@@ -8,7 +8,10 @@ import own_home  # before anything that looks for the home folder
 
 import importlib.util
 import os
+import random
+import secrets
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -23,9 +26,30 @@ hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=Tr
 hypothesis.settings.load_profile("repeatable")
 
 
+_SEED = int(os.environ.get("TESTS_SEED", "0"))
+"""What every test draws from: the same numbers in each run and in any order, unless another seed is asked for."""
+
+_system = random.Random()
+secrets.randbits = _system.getrandbits  # certificates draw the inputs that they try with seeds of the system's
+
+
+def _seed() -> None:
+    torch.manual_seed(_SEED)
+    _system.seed(_SEED)
+
+
+_seed()  # modules draw while they are collected
+
+
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:
+    """Fixtures that several tests share do not depend on the test that asks for them first."""
+    if fixturedef.scope != "function":
+        _seed()
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    torch.manual_seed(0)
+    _seed()
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import reprlib
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,8 +112,7 @@ class Arguments:
 
         With other arguments each second sample is one of theirs, moved a little.
         """
-        generator = torch.Generator()
-        generator.seed()
+        generator = torch.Generator().manual_seed(secrets.randbits(63))
         options: Any = {"generator": generator, "dtype": torch.float64}
         found = []
         sizes = 10 ** (3 * torch.rand(self.batch, **options) - 1)

@@ -54,7 +54,7 @@ def test_a_time_is_measured_alone_on_a_cpu(tmp_path: Path, monkeypatch: pytest.M
     assert not engine.has_room(third)
     assert _output(engine, first)[0] == _output(engine, second)[0] == "4"
     engine.stop()
-    codes = {ended.name: ended.code for _ in range(2) if engine.running for ended in engine.wait(10)}
+    codes = {ended.name: ended.code for _ in range(2) if engine.running for ended in engine.wait(600)}
     assert codes == {"a": 75, "b": 75}
     engine.start(timed)
     assert not engine.has_room(first)
@@ -111,7 +111,7 @@ def test_a_time_is_measured_alone_on_a_gpu_that_trainings_share(
     assert not engine.has_room(third)
     engine.stop()
     while engine.running:
-        engine.wait(10)
+        engine.wait(600)
     assert engine.has_room(timed), "all places are free again"
     engine.start(third)
     engine.start(second)
