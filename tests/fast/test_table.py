@@ -22,7 +22,7 @@ from onelip.fast import ROWS, Row, off
 from onelip.layers import get_method, list_methods
 from onelip.layers.sandwich_factors import SandwichFactors
 from onelip.linalg.convolution import adjoint_kernel
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 from onelip.linalg.fourier import as_tuple, real_dft, to_frequency
 from onelip.linalg.orthogonal import cayley
 from onelip.linalg.polar import training_polar
@@ -180,7 +180,7 @@ def _cases(row: Row, dtype: torch.dtype) -> list[Arguments]:
 
 
 def _accepts(row: Row, arguments: Arguments) -> bool:
-    with device_forms("accelerator" if row.devices == "accelerator" else "cpu"):
+    with pretend_device("accelerator" if row.devices == "accelerator" else "cpu"):
         return row.accepts(*arguments)
 
 

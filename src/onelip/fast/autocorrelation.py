@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from onelip.fast.autocorrelation_tables import DENOMINATOR, PAIRS, SAME_FACTOR, tables
 from onelip.fast.table import Row
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.rescaling import autocorrelation_row_sums, both_sums, half_of_offsets, overlap, taps_of
 
 SHORT_FROM = 96
@@ -40,7 +40,7 @@ def by_convolution(kernel: Tensor, scale: Tensor) -> Tensor:
 
 def _is_small(kernel: Tensor, scale: Tensor) -> bool:
     """Of more than one tap, and of few channels; accelerators take the convolution for all."""
-    small = kernel.shape[1] * kernel.shape[2] <= CONVOLUTION_UP_TO or not suits_cpu(kernel.device)
+    small = kernel.shape[1] * kernel.shape[2] <= CONVOLUTION_UP_TO or not is_cpu(kernel.device)
     return small and kernel[0, 0, 0].numel() > 1
 
 

@@ -26,7 +26,7 @@ from onelip.linalg.convolution import (
     same_convolution,
     zero_padding,
 )
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.fourier import Size
 from onelip.linalg.tensor_modes import run
 
@@ -46,7 +46,7 @@ def residual_of_few_images(x: Tensor, kernel: Tensor, bias: Tensor | None, paddi
     if torch.is_grad_enabled():
         return _ResidualConvolution.apply(x, kernel, bias, padding_mode)  # pyright: ignore[reportReturnType]
     hidden = _convolve(x, kernel, bias, padding_mode)
-    if suits_cpu(x.device):  # nobody keeps the activation: it is written into the padded image at once
+    if is_cpu(x.device):  # nobody keeps the activation: it is written into the padded image at once
         padded = _padded_relu(hidden, kernel, padding_mode)
         branch = _convolve_padded(padded, adjoint_kernel(kernel), None, padding_mode)
     else:
@@ -63,7 +63,7 @@ def grouped_by_pixels(x: Tensor, kernels: Tensor, bias: Tensor | None, padding_m
 
 def _laid_out(x: Tensor) -> Tensor:
     """The image as CPUs want it, on other devices as it is; so it is on meta tensors, which lose the layout."""
-    return x if x.is_meta or not suits_cpu(x.device) else x.contiguous(memory_format=torch.channels_last)
+    return x if x.is_meta or not is_cpu(x.device) else x.contiguous(memory_format=torch.channels_last)
 
 
 def _padded(x: Tensor, kernel: Tensor, padding_mode: PaddingMode, dilation: Size = (1, 1)) -> Tensor:
@@ -80,7 +80,7 @@ def _padded(x: Tensor, kernel: Tensor, padding_mode: PaddingMode, dilation: Size
 
 def _has_room(x: Tensor, pad: Size) -> bool:
     """Whether whole pixels can be copied, and each end of the image has as many of them as are to be padded."""
-    channels_first = x.stride(1) != 1 and not (x.is_meta and suits_cpu(x.device))  # meta stands for a CPU's layout
+    channels_first = x.stride(1) != 1 and not (x.is_meta and is_cpu(x.device))  # meta stands for a CPU's layout
     return not channels_first and pad[0] <= x.shape[-2] and pad[1] <= x.shape[-1]
 
 
@@ -139,7 +139,7 @@ def _convolve_adjoint(x: Tensor, kernel: Tensor, padding_mode: PaddingMode, dila
     On CPUs a convolution with the adjoint kernel. Convolution libraries of accelerators transpose without a copy of
     it: what goes to the padding of a circle is cut off again, since the other end of the padded image brings it too.
     """
-    if suits_cpu(x.device):
+    if is_cpu(x.device):
         return _convolve(x, adjoint_kernel(kernel), None, padding_mode, dilation)
     padded, (high, wide) = _padded(x, kernel, padding_mode, dilation), reach(kernel, dilation)
     cut = (high, wide) if padding_mode == "zeros" else (2 * high, 2 * wide)
@@ -190,7 +190,7 @@ class _ResidualConvolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
         hidden = _convolve(x, kernel, bias, padding_mode).relu_()
-        keeps = suits_cpu(x.device) and (reach(kernel) != (0, 0) or keeps_activation((x.shape[-2], x.shape[-1])))
+        keeps = is_cpu(x.device) and (reach(kernel) != (0, 0) or keeps_activation((x.shape[-2], x.shape[-1])))
         ctx.save_for_backward(x, kernel, bias, hidden if keeps else None)
         ctx.padding_mode = padding_mode
         branch = _convolve_adjoint(hidden, kernel, padding_mode)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from onelip.linalg.definition import Definition
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 
 Devices = Literal["cpu", "accelerator", "all"]
 
@@ -36,7 +36,7 @@ class Row:
 
     def accepts(self, *arguments: Any) -> bool:
         """Whether it is the way to take for these arguments."""
-        here = self.devices == "all" or suits_cpu(arguments[0].device) == (self.devices == "cpu")
+        here = self.devices == "all" or is_cpu(arguments[0].device) == (self.devices == "cpu")
         return here and self.suits(*arguments)
 
 

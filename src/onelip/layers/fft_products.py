@@ -18,14 +18,14 @@ from torch import Tensor
 
 from onelip.layers.operators import TrainingOperator, check_size, embedded
 from onelip.linalg.constants import keep_constant
-from onelip.linalg.device_forms import suits_cpu, suits_xla
+from onelip.linalg.devices import is_cpu, is_xla
 from onelip.linalg.fourier import Size, half_width, kernel_to_frequency
-from onelip.linalg.tensor_modes import is_traced, run
+from onelip.linalg.tensor_modes import run, wants_plain_operations
 
 
 def trains_by_fft(training: bool, device: torch.device) -> bool:
     """Whether a layer that acts on frequencies does so by the FFTs of this file; XLA has none."""
-    return training and not suits_cpu(device) and not suits_xla(device)
+    return training and not is_cpu(device) and not is_xla(device)
 
 
 def half_spectrum(kernel: Tensor, torus: Size, part: slice | None = None) -> Tensor:
@@ -89,7 +89,7 @@ def fourier_product(x: Tensor, spectrum: Tensor) -> Tensor:
     if spectrum.dtype in (torch.float16, torch.bfloat16):
         spectrum = spectrum.float()  # narrow types have no FFT of every length
     x, matrices = x.to(spectrum.dtype), torch.view_as_complex(spectrum)
-    if is_traced():
+    if wants_plain_operations():
         return from_frequencies(to_frequencies(x) @ matrices, x.shape[-2:])
     return run(_FourierProduct, x, matrices)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils._pytree import tree_map_only
 
-from onelip.linalg.device_forms import has_float64
+from onelip.linalg.devices import has_float64
 from onelip.linalg.tensor_modes import fake_mode_alone, may_keep_tensors, ordinary_tensors
 
 _Constants = TypeVar("_Constants")

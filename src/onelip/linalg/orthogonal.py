@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from onelip.errors import InvalidInputError
 from onelip.linalg.constants import identity, keep_constant
 from onelip.linalg.definition import Definition
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.norms import frobenius_norm, one_batch, real_parts
-from onelip.linalg.tensor_modes import is_traced, may_keep_tensors, rows_in_use
+from onelip.linalg.tensor_modes import may_keep_tensors, rows_in_use, wants_plain_operations
 from onelip.linalg.verified import inverse
 
 
@@ -29,7 +29,7 @@ def _in_limits(matrix: Tensor, limit: float) -> tuple[Tensor, float]:
 
 def all_within(norm: Tensor, limit: float) -> bool:
     """Whether no norm is above the limit, where the program may look. Tensors without numbers stand for usual ones."""
-    if is_traced() or not suits_cpu(norm.device) or not may_keep_tensors():
+    if wants_plain_operations() or not is_cpu(norm.device) or not may_keep_tensors():
         return False
     return norm.is_meta or not bool((norm > limit).any())
 
@@ -40,7 +40,7 @@ def _limiting_norm(matrix: Tensor) -> Tensor:
     On CPUs the careful form, which divides all numbers first, is for norms of which the square overflows.
     """
     norm = torch.linalg.vector_norm(real_parts(matrix), dim=(-3, -2, -1))
-    if not suits_cpu(matrix.device) or all_within(norm, torch.finfo(norm.dtype).max):
+    if not is_cpu(matrix.device) or all_within(norm, torch.finfo(norm.dtype).max):
         return norm
     return frobenius_norm(matrix)
 

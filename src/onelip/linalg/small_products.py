@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import wants_plain_operations
 
 SMALL = 2**14
 """Numbers in the parameters of a transformation up to which one thread does its products: a matrix of 128 x 128."""
@@ -36,7 +36,7 @@ def _set_threads() -> Callable[[int], int] | None:
 
 def wants_one_thread(tensors: Sequence[Tensor]) -> bool:
     """Whether products with these tensors are small, and there are threads to leave out of them."""
-    if is_traced() or torch.get_num_threads() == 1 or sum(tensor.numel() for tensor in tensors) > SMALL:
+    if wants_plain_operations() or torch.get_num_threads() == 1 or sum(tensor.numel() for tensor in tensors) > SMALL:
         return False
     return all(tensor.device.type == "cpu" for tensor in tensors) and _set_threads() is not None
 

@@ -22,18 +22,18 @@ from onelip.errors import UnreliableRoutineError
 from onelip.linalg import xla_forms
 from onelip.linalg.constants import keep_constant
 from onelip.linalg.definition import Definition
-from onelip.linalg.device_forms import suits_cpu, suits_xla
+from onelip.linalg.devices import is_cpu, is_xla
 from onelip.linalg.norms import real_parts, scale_below_one
-from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
+from onelip.linalg.tensor_modes import may_keep_tensors, wants_plain_operations
 
 _PROBES = 2
 
 
 def solve(matrix: Tensor, right: Tensor) -> Tensor:
     """X with A X = B for square A (..., n, n) and B (..., n, m)."""
-    if suits_xla(matrix.device):
+    if is_xla(matrix.device):
         return xla_forms.inverse(matrix) @ right
-    if not suits_cpu(matrix.device):
+    if not is_cpu(matrix.device):
         return torch.linalg.solve_ex(matrix, right).result  # the plain routine looks whether it succeeded
 
     def is_wrong(solution: Tensor) -> Tensor:
@@ -55,9 +55,9 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
 
 def inverse(matrix: Tensor) -> Tensor:
     """A^(-1) of matrices whose Hermitian part is positive definite, of any norm."""
-    if suits_xla(matrix.device):
+    if is_xla(matrix.device):
         return xla_forms.inverse(matrix)
-    if not suits_cpu(matrix.device):
+    if not is_cpu(matrix.device):
         return torch.linalg.inv_ex(matrix).inverse
 
     def is_wrong(found: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ def eigenvectors(hermitian: Tensor) -> tuple[Tensor, Tensor]:
 
 def cholesky(positive: Tensor) -> Tensor:
     """Lower triangular L with L L^H = A for Hermitian positive definite matrices."""
-    if suits_xla(positive.device):
+    if is_xla(positive.device):
         return xla_forms.cholesky(positive)
 
     def is_wrong(factor: Tensor) -> Tensor:
@@ -124,13 +124,13 @@ def cholesky(positive: Tensor) -> Tensor:
 
 def solve_triangular(factor: Tensor, right: Tensor, *, upper: bool) -> Tensor:
     """X with L X = B or U X = B for triangular factors; not verified, as it is exact row by row."""
-    solver = xla_forms.solve_triangular if suits_xla(factor.device) else torch.linalg.solve_triangular
+    solver = xla_forms.solve_triangular if is_xla(factor.device) else torch.linalg.solve_triangular
     return solver(factor, right, upper=upper)
 
 
 def orthonormal_columns(matrix: Tensor) -> Tensor:
     """Orthonormal columns Q (..., m, n) that span those of V (..., m, n), m >= n, of entries up to 1."""
-    if suits_xla(matrix.device):
+    if is_xla(matrix.device):
         return xla_forms.orthonormal_columns(scale_below_one(matrix))
 
     def is_wrong(basis: Tensor) -> Tensor:
@@ -154,9 +154,9 @@ def _verified(
     like: Callable[[], tuple[Tensor, ...]],
 ) -> tuple[Tensor, ...]:
     """The first result that is not wrong. Inputs that are not finite have none: tensors `like` results, all NaN."""
-    if not suits_cpu(inputs[0].device):
+    if not is_cpu(inputs[0].device):
         return routines[0]()
-    if is_traced() or not may_keep_tensors() or inputs[0].is_meta:
+    if wants_plain_operations() or not may_keep_tensors() or inputs[0].is_meta:
         result = routines[0]()
         wrong = is_wrong(*(part.detach() for part in result))
         masks = (wrong.reshape(*wrong.shape, *[1] * (part.dim() - wrong.dim())) for part in result)

@@ -47,7 +47,7 @@ from onelip.proofs.linear_bounds import (
     spectral_pair,
     transforms_of,
 )
-from onelip.proofs.measured_rounding import Product, behind, measured, minus, moving
+from onelip.proofs.measured_rounding import Product, exact_step, for_prepared_input, input_minus, measured
 from onelip.proofs.proven import SAFETY, magnitude_norm_bound, norm_bound
 from onelip.proofs.proven_convolution import same_convolution_of
 from onelip.proofs.proven_volumes import as_images, volume_norm_bounds
@@ -61,7 +61,7 @@ def framed_bound(operator: Framed, input_shape: Shape, bias: Tensor | None) -> L
     frame = operator.frame
     inner = operator.core.bound(frame.core_shape(input_shape), bias)
     parts = frame.parts(input_shape)
-    return repeated(inner, parts) if parts > 1 else behind(frame.core_input, inner)
+    return repeated(inner, parts) if parts > 1 else for_prepared_input(frame.core_input, inner)
 
 
 @register_operator_bound(ScaledInput)
@@ -125,7 +125,7 @@ def _volume_product(operator: VolumeKernel, bias: Tensor | None) -> Product:
 def frequencies_bound(operator: Frequencies, input_shape: Shape, bias: Tensor | None) -> LayerBound:
     """The largest norm of a matrix, times those of the floats that make up the DFT."""
     torus = torus_of(operator.dft)
-    return behind(lambda x: embedded(x, torus), spectral_bound(operator.matrices, operator.dft, bias))
+    return for_prepared_input(lambda x: embedded(x, torus), spectral_bound(operator.matrices, operator.dft, bias))
 
 
 @register_operator_bound(ResidualMap)
@@ -141,7 +141,7 @@ def residual_bound(operator: ResidualMap, input_shape: Shape, bias: Tensor | Non
     """
     shift = None if bias is None else operator.root.double() * bias.double()
     there, back = _residual_products(operator, input_shape, shift)
-    branch = compose(there, moving(F.relu), back)
+    branch = compose(there, exact_step(F.relu), back)
     norm, inner = there.lipschitz, branch.rounding
     assert inner is not None
 
@@ -150,7 +150,7 @@ def residual_bound(operator: ResidualMap, input_shape: Shape, bias: Tensor | Non
         return RoundingError(error.slope, 2 * error.constant)
 
     lipschitz = max(1.0, norm * norm * SAFETY - 1) if math.isfinite(norm) else math.inf
-    return minus(branch, added_to_input(replace(branch, rounding=rounding), lipschitz))
+    return input_minus(branch, added_to_input(replace(branch, rounding=rounding), lipschitz))
 
 
 def _residual_products(

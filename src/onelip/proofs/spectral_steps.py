@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from onelip.linalg.fourier import RealDFT, real_frequencies, torus_of
 from onelip.proofs.layer_bound import LayerBound
-from onelip.proofs.measured_rounding import Product, measured, moving
+from onelip.proofs.measured_rounding import Product, exact_step, measured
 
 
 def spectral_steps(
@@ -34,23 +34,23 @@ def spectral_steps(
     height, width = torus_of(dft)
     if dft.columns is None:
         return [
-            moving(lambda x: x.flatten(2)),
+            exact_step(lambda x: x.flatten(2)),
             measured(there[0], Product(F.linear, dft.rows)),
-            moving(lambda x: x.transpose(1, 2)),
+            exact_step(lambda x: x.transpose(1, 2)),
             middle,
-            moving(lambda x: x.transpose(1, 2)),
+            exact_step(lambda x: x.transpose(1, 2)),
             measured(back[0], Product(F.linear, dft.rows.mT)),
-            moving(lambda x: x.unflatten(2, (height, width))),
+            exact_step(lambda x: x.unflatten(2, (height, width))),
         ]
     return [
         measured(there[0], Product(F.linear, dft.columns)),  # (b, c, h, (part, kept))
-        moving(lambda x: x.unflatten(-1, (2, -1)).permute(0, 1, 4, 2, 3).flatten(-2)),  # (b, c, kept, (h, part))
+        exact_step(lambda x: x.unflatten(-1, (2, -1)).permute(0, 1, 4, 2, 3).flatten(-2)),  # (b, c, kept, (h, part))
         measured(there[1], Product(F.linear, dft.rows)),  # (b, c, kept, (part, frequency))
-        moving(lambda x: x.unflatten(-1, (2, -1)).permute(0, 3, 4, 2, 1).flatten(1, 3)),
+        exact_step(lambda x: x.unflatten(-1, (2, -1)).permute(0, 3, 4, 2, 1).flatten(1, 3)),
         middle,
-        moving(lambda x: x.unflatten(1, (2, height, -1)).permute(0, 4, 3, 1, 2).flatten(-2)),
+        exact_step(lambda x: x.unflatten(1, (2, height, -1)).permute(0, 4, 3, 1, 2).flatten(-2)),
         measured(back[0], Product(F.linear, dft.rows.mT)),
-        moving(lambda x: x.unflatten(-1, (height, 2)).permute(0, 1, 3, 4, 2).flatten(-2)),
+        exact_step(lambda x: x.unflatten(-1, (height, 2)).permute(0, 1, 3, 4, 2).flatten(-2)),
         measured(back[1], Product(F.linear, dft.columns.mT)),
     ]
 
