@@ -19,7 +19,6 @@ from onelip.linalg.convolution import (
     PaddingMode,
     adjoint_kernel,
     circular_pad,
-    grouped_convolution,
     keeps_activation,
     reach,
     residual_convolution,
@@ -52,13 +51,6 @@ def residual_of_few_images(x: Tensor, kernel: Tensor, bias: Tensor | None, paddi
     else:
         branch = _convolve_adjoint(hidden.relu_(), kernel, padding_mode)
     return torch.sub(x, branch, out=branch)
-
-
-def grouped_by_pixels(x: Tensor, kernels: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
-    """`same_convolution` with a kernel (groups, out, in, kh, kw) for each group of channels."""
-    kernel = kernels.flatten(0, 1)
-    padded, zeros = _padded(_laid_out(x), kernel, padding_mode), zero_padding(kernel, padding_mode)
-    return F.conv2d(padded, kernel, bias, padding=zeros, groups=len(kernels))
 
 
 def _laid_out(x: Tensor) -> Tensor:
@@ -230,5 +222,4 @@ ROWS = (
         "all",
         "without it CPL at XS: step 1.25, inference 1.74, memory 1.39",
     ),
-    Row(grouped_convolution, grouped_by_pixels, "all", "not measured by itself"),
 )
