@@ -44,13 +44,9 @@ def _is_small(kernel: Tensor, scale: Tensor) -> bool:
     return small and kernel[0, 0, 0].numel() > 1
 
 
-def signs_alone(kernel: Tensor, scale: Tensor) -> Tensor:
+class _SignsAlone(torch.autograd.Function):
     """The row sums, of which the signs of the autocorrelation are kept."""
-    row_sums: Any = _RowSums.apply(kernel, scale)
-    return row_sums
 
-
-class _RowSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: Tensor, scale: Tensor) -> Tensor:
         taps, ways = taps_of(kernel, scale), _Short if _has_short_form(kernel) else _ByOffset
@@ -162,7 +158,7 @@ ROWS = (
     ),
     Row(
         autocorrelation_row_sums,
-        signs_alone,
+        _SignsAlone.apply,
         "all",
         "without it AOL: step 1.15, memory 1.20 (XS), 1.31 (S)",
     ),

@@ -19,7 +19,6 @@ from onelip.linalg.convolution import (
     PaddingMode,
     adjoint_kernel,
     circular_pad,
-    keeps_activation,
     reach,
     residual_convolution,
     same_convolution,
@@ -46,11 +45,19 @@ def residual_of_few_images(x: Tensor, kernel: Tensor, bias: Tensor | None, paddi
         return _ResidualConvolution.apply(x, kernel, bias, padding_mode)  # pyright: ignore[reportReturnType]
     hidden = _convolve(x, kernel, bias, padding_mode)
     if is_cpu(x.device):  # nobody keeps the activation: it is written into the padded image at once
-        padded = _padded_relu(hidden, kernel, padding_mode)
+        padded = _padded(hidden, kernel, padding_mode, relu=True)
         branch = _convolve_padded(padded, adjoint_kernel(kernel), None, padding_mode)
     else:
         branch = _convolve_adjoint(hidden.relu_(), kernel, padding_mode)
     return torch.sub(x, branch, out=branch)
+
+
+def keeps_activation(image: Size) -> bool:
+    """Whether a residual layer keeps its activation where computing it again is cheap: on images of up to 4 x 4.
+
+    Each block of a network halves the memory of an image. Those from 8 x 8 on are nine tenths of it.
+    """
+    return image[0] * image[1] <= 16
 
 
 def _laid_out(x: Tensor) -> Tensor:
@@ -58,14 +65,19 @@ def _laid_out(x: Tensor) -> Tensor:
     return x if x.is_meta or not is_cpu(x.device) else x.contiguous(memory_format=torch.channels_last)
 
 
-def _padded(x: Tensor, kernel: Tensor, padding_mode: PaddingMode, dilation: Size = (1, 1)) -> Tensor:
+def _padded(
+    x: Tensor, kernel: Tensor, padding_mode: PaddingMode, dilation: Size = (1, 1), relu: bool = False
+) -> Tensor:
+    """The image, or relu of it, with what a circle adds: in place where nothing is added, else in one pass over it."""
     pad = reach(kernel, dilation)
     if padding_mode != "circular" or pad == (0, 0):
-        return x
+        return x.relu_() if relu else x
     if not _has_room(x, pad):
-        return circular_pad(x, pad)
-    padded, inside = _framed(x, pad)
-    inside.copy_(x)
+        return circular_pad(x.relu_() if relu else x, pad)
+    (high, wide), (batch, channels, height, width) = pad, x.shape
+    padded = x.new_empty(batch, height + 2 * high, width + 2 * wide, channels).permute(0, 3, 1, 2)
+    inside = padded[:, :, high : high + height, wide : wide + width]
+    torch.clamp_min(x, 0, out=inside) if relu else inside.copy_(x)
     _copy_ends(padded, pad)
     return padded
 
@@ -76,13 +88,6 @@ def _has_room(x: Tensor, pad: Size) -> bool:
     return not channels_first and pad[0] <= x.shape[-2] and pad[1] <= x.shape[-1]
 
 
-def _framed(x: Tensor, pad: Size) -> tuple[Tensor, Tensor]:
-    """An empty image with the channels of a pixel side by side, larger by the padding, and the part of it inside."""
-    (high, wide), (batch, channels, height, width) = pad, x.shape
-    padded = x.new_empty(batch, height + 2 * high, width + 2 * wide, channels).permute(0, 3, 1, 2)
-    return padded, padded[:, :, high : high + height, wide : wide + width]
-
-
 def _copy_ends(padded: Tensor, pad: Size) -> None:
     """Fill the frame of an image from its other ends."""
     (high, wide), (height, width) = pad, (padded.shape[-2] - 2 * pad[0], padded.shape[-1] - 2 * pad[1])
@@ -91,17 +96,6 @@ def _copy_ends(padded: Tensor, pad: Size) -> None:
     rows[..., wide + width :] = rows[..., wide : 2 * wide]
     padded[:, :, :high] = padded[:, :, height : height + high]
     padded[:, :, high + height :] = padded[:, :, high : 2 * high]
-
-
-def _padded_relu(x: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
-    """`_padded` of relu(x), in place where nothing is padded: one pass over the image in place of two."""
-    pad = reach(kernel)
-    if padding_mode != "circular" or pad == (0, 0) or not _has_room(x, pad):
-        return _padded(x.relu_(), kernel, padding_mode)
-    padded, inside = _framed(x, pad)
-    torch.clamp_min(x, 0, out=inside)
-    _copy_ends(padded, pad)
-    return padded
 
 
 def _autocast(x: Tensor, kernel: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -139,12 +139,12 @@ class _Shuffled(torch.autograd.Function):
 
 
 ROWS = (
-    Row(max_min, by_one_mask, "all", "the gradient takes half the time; a mask is kept, a byte per pair"),
+    Row(max_min, by_one_mask, "all", "without it the plain network at XS: step 1.50, inference 1.65"),
     Row(
         half_unshuffled,
         by_runs_of_channels,
         "cpu",
-        "the copy takes a half to a quarter of the time",
+        "without it at XS: step 1.06 (plain network), inference 1.05 (AOL)",
         lambda x, *_: x.stride(1) == 1,
     ),
 )

@@ -31,8 +31,9 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The definition and its form."""
-        return f"{self.definition.body.__name__}: {self.compute.__name__.lstrip('_')}"
+        """The definition and its form: a function, or a class with `apply`."""
+        form = getattr(self.compute, "__self__", self.compute)
+        return f"{self.definition.body.__name__}: {form.__name__.lstrip('_')}"
 
     def accepts(self, *arguments: Any) -> bool:
         """Whether it is the way to take for these arguments."""

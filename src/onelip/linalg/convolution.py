@@ -47,14 +47,6 @@ def residual_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding
     return x - same_convolution.body(hidden, adjoint_kernel(kernel), None, padding_mode)
 
 
-def keeps_activation(image: Size) -> bool:
-    """Whether a residual layer keeps its activation where computing it again is cheap: on images of up to 4 x 4.
-
-    Each block of a network halves the memory of an image. Those from 8 x 8 on are nine tenths of it.
-    """
-    return image[0] * image[1] <= 16
-
-
 def circular_pad(x: Tensor, pad: Size) -> Tensor:
     """Periodic padding of both ends of rows and columns, also where the image is smaller than that, in its layout."""
     if pad == (0, 0):

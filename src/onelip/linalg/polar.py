@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
+from onelip.linalg.constants import identity
 from onelip.linalg.definition import Definition
 from onelip.linalg.devices import is_cpu
 from onelip.linalg.minimax import Quintic, quintic_schedule
@@ -22,10 +23,6 @@ from onelip.linalg.training_precision import may_approximate
 from onelip.linalg.verified import eigenvectors
 
 Iteration = Literal["eigh", "single", "minimax", "newton", "bjorck"]
-
-
-def _identity_like(gram: Tensor) -> Tensor:
-    return torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
 
 
 def _is_wide(matrix: Tensor) -> bool:
@@ -61,10 +58,10 @@ def inverse_square_root(gram: Tensor, iterations: int | None = None) -> Tensor:
     """
     iterations = _default_newton_iterations(gram.dtype) if iterations is None else iterations
     scale = gram_norm_bound(gram, 1).clamp(min=torch.finfo(gram.dtype).tiny)[..., None, None]
-    identity = _identity_like(gram)
-    y, z = gram / scale, identity.expand_as(gram)
+    one = identity(gram.shape[-1], gram)
+    y, z = gram / scale, one.expand_as(gram)
     for _ in range(iterations):
-        t = 1.5 * identity - 0.5 * (z @ y)
+        t = 1.5 * one - 0.5 * (z @ y)
         y, z = y @ t, t @ z
     return z / scale.sqrt()
 
