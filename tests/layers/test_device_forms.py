@@ -172,9 +172,9 @@ def test_constants_of_a_fake_mode_live_as_long_as_it() -> None:
 
     for _ in range(2):
         with FakeTensorMode():
-            assert constants.keep_constant(("test of fake",), None, make) is constants.keep_constant(
+            assert constants.cached_constant(("test of fake",), None, make) is constants.cached_constant(
                 ("test of fake",), None, make
             )
     assert len(made) == 2
-    real = constants.keep_constant(("test of fake",), None, make)
+    real = constants.cached_constant(("test of fake",), None, make)
     assert type(real) is Tensor

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onelip.fast.table import Row
-from onelip.linalg.constants import keep_constant
+from onelip.linalg.constants import cached_constant
 from onelip.linalg.norms import largest_entry, real_parts
 from onelip.linalg.orthogonal import SUMS, sums_of_powers
 
@@ -25,7 +25,7 @@ def sums_by_one_product(a: Tensor, square: Tensor, fourth: Tensor) -> tuple[Tens
         return torch.tensor(SUMS, dtype=a.real.dtype, device=device)
 
     powers = real_parts(torch.stack([a, square, fourth])).flatten(1)
-    table = keep_constant(("sums of powers", powers.dtype), powers.device, make)
+    table = cached_constant(("sums of powers", powers.dtype), powers.device, make)
     sums = torch.mm(table, powers).view(3, *a.shape, -1)
     low, left, right = (torch.view_as_complex(x) if a.is_complex() else x[..., 0] for x in sums)
     return low, left, right

@@ -23,7 +23,7 @@ from torch import Tensor
 from onelip.fast.table import Row
 from onelip.linalg.norms import largest_magnitude
 from onelip.linalg.polar import eigen_factor, eigen_gradient, polar_rows
-from onelip.linalg.tensor_modes import may_keep_tensors
+from onelip.linalg.tensor_modes import may_cache_tensors
 from onelip.linalg.verified import eigenvectors
 
 _LARGEST_SHARE = 1 / 32
@@ -65,7 +65,7 @@ class _Krylov(NamedTuple):
 
 
 def _are_few(matrix: Tensor, rows: int) -> bool:
-    return may_keep_tensors() and matrix.dtype == torch.float32 and rows <= _LARGEST_SHARE * len(matrix)
+    return may_cache_tensors() and matrix.dtype == torch.float32 and rows <= _LARGEST_SHARE * len(matrix)
 
 
 class _RowsByLanczos(torch.autograd.Function):

@@ -25,7 +25,7 @@ from onelip.layers.operators import Operator
 from onelip.layers.snapshot import Snapshot
 from onelip.linalg.devices import has_float64, is_cpu
 from onelip.linalg.fourier import Size
-from onelip.linalg.tensor_modes import may_keep_tensors, no_autocast, ordinary_tensors
+from onelip.linalg.tensor_modes import may_cache_tensors, no_autocast, ordinary_tensors
 from onelip.linalg.training_precision import may_approximate
 from onelip.proofs.bounded import BoundedModule
 
@@ -208,7 +208,7 @@ class LipschitzLayer(BoundedModule):
         if current and cached is not None:
             self._warn_of_training(tensors)
             return cached
-        if not may_keep_tensors():
+        if not may_cache_tensors():
             return operators_of([self], Request(key))[0]
         with ordinary_tensors():
             if not current:  # looked at first: what another thread writes meanwhile makes the snapshot an old one

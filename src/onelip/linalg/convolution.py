@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onelip.linalg.constants import keep_constant
+from onelip.linalg.constants import cached_constant
 from onelip.linalg.definition import Definition
 from onelip.linalg.fourier import Size
 
@@ -58,7 +58,7 @@ def circular_pad(x: Tensor, pad: Size) -> Tensor:
         columns = torch.arange(-pad[1], width + pad[1], device=device) % width
         return (rows[:, None] * width + columns).flatten()
 
-    places = keep_constant(("padding", (height, width), pad), x.device, make)
+    places = cached_constant(("padding", (height, width), pad), x.device, make)
     padded = height + 2 * pad[0], width + 2 * pad[1]
     if x.stride(1) == 1:
         return x.permute(0, 2, 3, 1).flatten(1, 2).index_select(1, places).unflatten(1, padded).permute(0, 3, 1, 2)

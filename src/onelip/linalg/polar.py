@@ -18,7 +18,7 @@ from onelip.linalg.definition import Definition
 from onelip.linalg.devices import is_cpu
 from onelip.linalg.minimax import Quintic, quintic_schedule
 from onelip.linalg.norms import gram_norm_bound, largest_magnitude, one_batch, real_parts, scale_below_one
-from onelip.linalg.tensor_modes import may_keep_tensors, rows_in_use, wants_plain_operations
+from onelip.linalg.tensor_modes import may_cache_tensors, rows_in_use, wants_plain_operations
 from onelip.linalg.training_precision import may_approximate
 from onelip.linalg.verified import eigenvectors
 
@@ -162,7 +162,7 @@ def eigen_factor(matrix: Tensor, single: bool) -> EigenFactor:
         factor, vectors, values = _factor_by_columns(matrix.to(_WIDE[matrix.dtype]), _SMALLEST_SINGULAR_VALUE)
         return factor.to(matrix.dtype), vectors.to(matrix.dtype), values.to(matrix.real.dtype)
     factor, vectors, values = (_factor_by_gram if _is_tall(matrix) else _factor_by_columns)(matrix, _SMALLEST_IN_SINGLE)
-    if wants_plain_operations() or not may_keep_tensors() or matrix.is_meta:
+    if wants_plain_operations() or not may_cache_tensors() or matrix.is_meta:
         return bjorck(factor, 1), vectors, values
     rough = values.amin(-1) < _SMALLEST_WITHOUT_STEP[_is_tall(matrix)] * values.amax(-1)
     if bool(rough.any()):

@@ -51,7 +51,7 @@ def traced_operations(on: bool = True) -> Iterator[None]:
         _TRACED.reset(token)
 
 
-def may_keep_tensors() -> bool:
+def may_cache_tensors() -> bool:
     """Whether a tensor made under `ordinary_tensors` is one that may be kept and used anywhere later.
 
     Compilers, fake tensors and other dispatch modes may hand out tensors that live no longer than they do, and may
@@ -118,7 +118,7 @@ def rows_in_use(gradient: torch.Tensor) -> torch.Tensor | None:
     small ones.
     """
     looks = is_cpu(gradient.device) and not gradient.is_meta
-    if gradient.dim() != 2 or wants_plain_operations() or not may_keep_tensors() or not looks:
+    if gradient.dim() != 2 or wants_plain_operations() or not may_cache_tensors() or not looks:
         return None
     rows = gradient.any(-1).nonzero().squeeze(-1)
     return rows if 4 * len(rows) <= len(gradient) else None

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from onelip.errors import UnreliableRoutineError
 from onelip.linalg import xla_forms
-from onelip.linalg.constants import keep_constant
+from onelip.linalg.constants import cached_constant
 from onelip.linalg.definition import Definition
 from onelip.linalg.devices import is_cpu, is_xla
 from onelip.linalg.fourier import as_tuple
 from onelip.linalg.norms import real_parts, scale_below_one
-from onelip.linalg.tensor_modes import may_keep_tensors, wants_plain_operations
+from onelip.linalg.tensor_modes import may_cache_tensors, wants_plain_operations
 
 _PROBES = 2
 
@@ -143,7 +143,7 @@ def _verified(
     """The first result that is not wrong. Inputs that are not finite have none: tensors `like` results, all NaN."""
     if not is_cpu(inputs[0].device):
         return as_tuple(routines[0](*inputs))
-    if wants_plain_operations() or not may_keep_tensors() or inputs[0].is_meta:
+    if wants_plain_operations() or not may_cache_tensors() or inputs[0].is_meta:
         result = as_tuple(routines[0](*inputs))
         wrong = is_wrong(*(part.detach() for part in result))
         masks = (wrong.reshape(*wrong.shape, *[1] * (part.dim() - wrong.dim())) for part in result)
@@ -191,7 +191,7 @@ def _probes(length: int, like: Tensor) -> Tensor:
         index = torch.arange(1, length * _PROBES + 1, device=device).double()
         return ((index * index * 0.6180339887498949).frac() * 2 - 1).reshape(length, _PROBES).to(like.dtype)
 
-    return keep_constant(("probes", length, like.dtype), like.device, make)
+    return cached_constant(("probes", length, like.dtype), like.device, make)
 
 
 def _one_by_one(routine: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
