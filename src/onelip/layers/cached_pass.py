@@ -17,8 +17,8 @@ from onelip.layers.memory_format import keeps_format, memory_format_of
 from onelip.layers.operators import Kernel, Operator
 from onelip.layers.snapshot import Snapshot
 from onelip.linalg.convolution import same_convolution
-from onelip.linalg.device_forms import has_forced_forms
-from onelip.linalg.tensor_modes import wants_plain_operations
+from onelip.linalg.devices import is_pretended
+from onelip.linalg.tensor_modes import forms_are_off
 
 SMALL = 2**15
 """Numbers of a batch of images up to which one call of torch pads them faster than copies of whole pixels do."""
@@ -56,8 +56,8 @@ def watched_by_nobody(x: Tensor) -> bool:
         and not torch._C._len_torch_function_stack()
         and not torch._C._is_any_autocast_enabled()
         and not torch._C._are_functorch_transforms_active()
-        and not wants_plain_operations()
-        and not has_forced_forms()
+        and not forms_are_off()
+        and not is_pretended()
     )
 
 

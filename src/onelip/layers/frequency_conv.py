@@ -18,7 +18,7 @@ from onelip.layers.fft_products import FourierProduct, half_spectrum, parts_of, 
 from onelip.layers.fused import frozen_conv
 from onelip.layers.operators import Kernel, Operator, frequencies
 from onelip.layers.remade import Remade, keeps_no_matrices
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.fourier import Size, pack, torus_blocks
 
 
@@ -72,7 +72,7 @@ class FrequencyConv2d(LipschitzConv2d):
         kernel, size = self.unconstrained_kernel(tensors), request.size
         # A 1 x 1 kernel has the one frequency of one pixel.
         torus = (1, 1) if size is None else torus_size(size, self.core_kernel, self.padding_mode)
-        packed = self.packed_matrices(kernel, torus, tensors, request) if suits_cpu(kernel.device) else None
+        packed = self.packed_matrices(kernel, torus, tensors, request) if is_cpu(kernel.device) else None
         if size is None:
             matrix = self.constrain(kernel[..., 0, 0], request) if packed is None else packed.squeeze(-3).mT
             return Kernel(matrix[..., None, None], self.padding_mode)

@@ -18,7 +18,7 @@ from onelip.layers.fused import frozen_conv, frozen_linear
 from onelip.layers.linear import LipschitzLinear
 from onelip.layers.operators import FirstRows, Matrix, Operator
 from onelip.linalg.block_taps import taps_of_blocks
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.fourier import Size, half_width, has_one_matrix, real_frequencies
 from onelip.linalg.polar import polar_rows, training_polar_factor, trains_in_single
 
@@ -42,7 +42,7 @@ class KernelOrFrequencyConv2d(LipschitzConv2d):
         taps = self.core_kernel
         if self.padding_mode != "circular" or taps == (1, 1) or self.groups > 1:
             return False
-        if not suits_cpu(self.weight.device):  # convolution libraries of accelerators are fast at k x k taps
+        if not is_cpu(self.weight.device):  # convolution libraries of accelerators are fast at k x k taps
             return False
         channels = self.core_in, self.core_out
         share = WHOLE_SHARE if has_one_matrix(size) else FREQUENCY_SHARE

@@ -23,9 +23,9 @@ from onelip.layers.contract import Request, Traits
 from onelip.layers.operator_sources import HOOKS, Build, Source
 from onelip.layers.operators import Operator
 from onelip.layers.snapshot import Snapshot
-from onelip.linalg.device_forms import has_float64, suits_cpu
+from onelip.linalg.devices import has_float64, is_cpu
 from onelip.linalg.fourier import Size
-from onelip.linalg.tensor_modes import may_keep_tensors, no_autocast, ordinary_tensors
+from onelip.linalg.tensor_modes import may_cache_tensors, no_autocast, ordinary_tensors
 from onelip.linalg.training_precision import may_approximate
 from onelip.proofs.bounded import BoundedModule
 
@@ -125,7 +125,7 @@ class LipschitzLayer(BoundedModule):
         reference, groups = next(iter(tensors.values())), tensors
         tensors = self.core_tensors(tensors)
         with no_autocast(reference.device.type):
-            double = not request.approximate and (self.traits.evaluates_in_float64 or not suits_cpu(reference.device))
+            double = not request.approximate and (self.traits.evaluates_in_float64 or not is_cpu(reference.device))
             wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
             transformed = self.transform_tensors(wide, request)
             transformed = self.choose_form(transformed, request) if cheapest_form else transformed
@@ -208,7 +208,7 @@ class LipschitzLayer(BoundedModule):
         if current and cached is not None:
             self._warn_of_training(tensors)
             return cached
-        if not may_keep_tensors():
+        if not may_cache_tensors():
             return operators_of([self], Request(key))[0]
         with ordinary_tensors():
             if not current:  # looked at first: what another thread writes meanwhile makes the snapshot an old one

@@ -19,7 +19,7 @@ from onelip.layers.fused import FusedLayer
 from onelip.layers.initialisation import identity_or_orthogonal, initialise
 from onelip.layers.layer import LipschitzLayer
 from onelip.layers.operators import Operator
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.fourier import Size
 
 
@@ -83,7 +83,7 @@ class ParametrisedLayer(LipschitzLayer):
     def transforms_separately(self, request: Request) -> bool:
         """Wide layers on CPUs, whose products occupy all threads by themselves."""
         is_wide = min(self.core_in, self.core_out) > WIDEST_TOGETHER
-        return is_wide and self.traits.transforms_parameters and suits_cpu(self.weight.device)
+        return is_wide and self.traits.transforms_parameters and is_cpu(self.weight.device)
 
     def reset_parameters(self) -> None:
         """Draw new values for the parameters of every group."""

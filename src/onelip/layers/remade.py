@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from onelip.layers.operators import Operator, TrainingOperator
 from onelip.linalg.fourier import Size, half_width
-from onelip.linalg.tensor_modes import is_traced, no_autocast
+from onelip.linalg.tensor_modes import no_autocast, wants_plain_operations
 
 MOST_BYTES_KEPT = 2**22
 """Of complex matrices of one layer that are kept. Narrower layers are transformed together, by as few kernels as
@@ -27,7 +27,7 @@ possible."""
 def keeps_no_matrices(channels: Size, bytes_of_number: int, torus: Size) -> bool:
     """Whether the frequency matrices of one layer with so many channels out and in are too many to be kept."""
     count = torus[0] * half_width(torus[1]) * channels[0] * channels[1]
-    return not is_traced() and 2 * count * bytes_of_number > MOST_BYTES_KEPT
+    return not wants_plain_operations() and 2 * count * bytes_of_number > MOST_BYTES_KEPT
 
 
 @dataclass(frozen=True)

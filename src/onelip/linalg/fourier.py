@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
-from onelip.linalg.constants import keep_constant
+from onelip.linalg.constants import cached_constant
 from onelip.linalg.definition import Definition
 from onelip.linalg.xla_forms import complex_matrix
 
@@ -99,7 +99,7 @@ def real_dft(size: Size, dtype: torch.dtype, device: torch.device | None = None)
     Columns that stand for two conjugate frequencies carry a factor sqrt(2), so that the half spectrum holds
     all of the energy.
     """
-    return keep_constant(("dft", size, dtype), device, lambda place: _make_dft(size, dtype, place))
+    return cached_constant(("dft", size, dtype), device, lambda place: _make_dft(size, dtype, place))
 
 
 def _make_dft(size: Size, dtype: torch.dtype, device: torch.device) -> RealDFT:
@@ -347,7 +347,7 @@ def torus_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
         cos, sin = _independent_phases(size, taps, device, centre)
         return cos.to(dtype), sin.to(dtype)
 
-    return keep_constant(("whole", size, taps, dtype), kernel.device, make)
+    return cached_constant(("whole", size, taps, dtype), kernel.device, make)
 
 
 def kernel_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
@@ -361,7 +361,7 @@ def kernel_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
         cos, sin = _cos_sin(angles)
         return cos.to(dtype), sin.to(dtype)
 
-    return keep_constant(("kernel", size, taps, dtype), kernel.device, make)
+    return cached_constant(("kernel", size, taps, dtype), kernel.device, make)
 
 
 def _offset_phases(length: int, count: int, taps: int, device: torch.device) -> Tensor:
