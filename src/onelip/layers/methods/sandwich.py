@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,10 +52,8 @@ from onelip.linalg.device_forms import suits_cpu, suits_xla
 from onelip.linalg.fourier import (
     RealDFT,
     Size,
-    pack,
     packed_values,
     to_frequency,
-    torus_blocks,
     torus_of,
     unpack,
 )
@@ -216,14 +215,12 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
 
             return Remade(tensors["weight"], by_fft) if keeps_none else by_fft(tensors["weight"])
         if keeps_none:
-            return WideSandwich.of_kernel(tensors["weight"], torus, size, SandwichFactors(self.core_out))
+            return WideSandwich(tensors["weight"], torus, size, SandwichFactors(self.core_out))
         if request.training and "psi" not in tensors:
             outer, inner = packed_values(tensors["weight"], torus, SandwichFactors(self.core_out))
         else:
-            blocks = [
-                factors(block, self.core_out, tensors.get("psi")) for block in torus_blocks(tensors["weight"], torus)
-            ]
-            outer, inner = (pack(tuple(half)) for half in zip(*blocks, strict=True))
+            both = partial(factors, outputs=self.core_out, psi=tensors.get("psi"))
+            outer, inner = packed_values.body(tensors["weight"], torus, both)
         parts = frequencies(outer, torus, size)
         return SandwichFrequencies(outer, inner, parts.dft_rows, parts.dft_columns, size)
 
@@ -238,9 +235,8 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         if not suits_cpu(self.weight.device):
             return recomputes(self, request)
         keeps_type = request.approximate and self.weight.element_size() >= 4
-        return (
-            keeps_type and self.groups == 1 and is_wide(self, request.size)
-        )  # groups are transformed as a batch of layers
+        is_one_layer = self.groups == 1  # groups are transformed as a batch of layers
+        return keeps_type and is_one_layer and is_wide(self, request.size)
 
 
 class SandwichLinear(_Sandwich, LipschitzLinear):
