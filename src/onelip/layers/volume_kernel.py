@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -20,6 +20,8 @@ Sides = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 class VolumeKernel(Operator):
     """A convolution (out, in, kd, kh, kw) with zeros in front of and behind each axis."""
 
+    linear_in = "kernel"
+
     kernel: Tensor
     stride: Volume
     padding: Sides
@@ -35,10 +37,6 @@ class VolumeKernel(Operator):
         """The transpose without a bias, of stride 1 and as many zeros in front as behind: that of residual layers."""
         fronts = tuple(front for front, _ in self.padding)
         return F.conv_transpose3d(y, self.kernel, padding=fronts, dilation=self.dilation)
-
-    def scaled(self, factor: float) -> VolumeKernel:
-        """The kernel times the factor."""
-        return replace(self, kernel=self.kernel * factor)
 
 
 @dataclass(frozen=True)

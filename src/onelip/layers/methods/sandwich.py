@@ -31,7 +31,7 @@ from onelip.layers.branch_gradients import sandwich_pass
 from onelip.layers.contract import Request, Traits
 from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.fft_products import fourier_product, half_spectrum, parts_of, trains_by_fft
-from onelip.layers.frequency_conv import is_wide, recomputes, torus_size
+from onelip.layers.frequency_conv import MOST_BYTES_KEPT, Remade, is_wide, recomputes, torus_size
 from onelip.layers.initialisation import centre_tap, initialise
 from onelip.layers.linear import LipschitzLinear
 from onelip.layers.operators import (
@@ -45,7 +45,6 @@ from onelip.layers.operators import (
 )
 from onelip.layers.parametrised import ParametrisedLayer
 from onelip.layers.registry import MethodInfo
-from onelip.layers.remade import MOST_BYTES_KEPT, Remade
 from onelip.layers.sandwich_factors import SandwichFactors, WideSandwich, factors
 from onelip.linalg.convolution import same_convolution
 from onelip.linalg.device_forms import suits_cpu, suits_xla
