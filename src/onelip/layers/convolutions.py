@@ -25,13 +25,15 @@ from onelip.layers.arguments import (
     warn_of_squares,
 )
 from onelip.layers.blocks.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
-from onelip.layers.cached_pass import convolved
-from onelip.layers.fused import FusedConvolution
+from onelip.layers.contract import Request
+from onelip.layers.frequency_choice import frequencies_are_cheaper
+from onelip.layers.fused import FusedConvolution, frozen_conv
 from onelip.layers.geometry import ConvolutionGeometry, Geometry
 from onelip.layers.initialisation import initialise
+from onelip.layers.layer import LipschitzLayer
 from onelip.layers.memory_format import in_format_of
+from onelip.layers.operator_cache import convolved, remember_pass, repeated_pass
 from onelip.layers.operators import Grouped, Kernel, Operator
-from onelip.layers.parametrised import ParametrisedLayer
 from onelip.linalg.block_taps import block_taps, taps_of_blocks
 from onelip.linalg.convolution import PaddingMode
 from onelip.linalg.fourier import Size
@@ -42,7 +44,7 @@ COARSE = 16
 """Frequencies along each axis that an estimate looks at."""
 
 
-class LipschitzConv2d(ParametrisedLayer):
+class LipschitzConv2d(LipschitzLayer):
     """`nn.Conv2d` but for two defaults, padding="same" and padding_mode="circular": the base of the convolutions.
 
     `stride=s` is torch's: every s pixels, with k * k taps (`onelip.linalg.block_taps`). With padding "same" an image
@@ -71,6 +73,9 @@ class LipschitzConv2d(ParametrisedLayer):
 
     keeps_taps: ClassVar[bool] = False
     """Whether the transformation leaves taps zero that are: the layer then reads the pixels that torch's would."""
+
+    has_frequency_form: ClassVar[bool] = False
+    """Whether the operator is, or has inside, a kernel that may be applied frequency by frequency."""
 
     geometry: Geometry
 
@@ -238,9 +243,19 @@ class LipschitzConv2d(ParametrisedLayer):
         return kernel.flip(-2, -1) if self.geometry.transposed else kernel
 
     def core_size(self, input_size: Size | None) -> Size | None:
-        """The size of the images that the core sees."""
-        size = super().core_size(input_size)
-        return None if size is None else self.geometry.core_image(size)
+        """The size of the images that the core sees, where the operator depends on it."""
+        size = super().core_size(input_size) if self.size_dependent or not self.has_frequency_form else input_size
+        size = None if size is None else self.geometry.core_image(size)
+        return size if size is None or self.size_dependent or self.acts_on_frequencies(size) else None
+
+    def acts_on_frequencies(self, size: Size) -> bool:
+        """Whether a kernel is applied frequency by frequency to core images of this size."""
+        return self.has_frequency_form and frequencies_are_cheaper(self, size)
+
+    def choose_form(self, transformed: Operator, request: Request) -> Operator:
+        """Frequency matrices where they are cheaper."""
+        size = request.size
+        return transformed if size is None or not self.acts_on_frequencies(size) else transformed.by_frequency(size)
 
     def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
         """The input transformation on (batch, in_channels, height, width)."""
@@ -248,7 +263,7 @@ class LipschitzConv2d(ParametrisedLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, in_channels, h, w), or one image (in_channels, h, w), as `nn.Conv2d` does."""
-        if (last := self.repeated_pass(x)) is not None:
+        if (last := repeated_pass(self, x)) is not None:
             if last.kernel is not None:
                 return convolved(x, last.kernel, self.bias)
             return in_format_of(x, self.apply_to(x, last.operator))
@@ -264,7 +279,7 @@ class LipschitzConv2d(ParametrisedLayer):
             return self.forward(x[None])[0]
         operator = self.operator(self.convolution_geometry.image(x.shape))
         if not self.training:
-            self._remember_pass(x, operator, kernel_alone=self._is_kernel_alone(operator))
+            remember_pass(self, x, operator, kernel_alone=self._is_kernel_alone(operator))
         return in_format_of(x, self.apply_to(x, operator))
 
     def _is_kernel_alone(self, operator: Operator) -> bool:
@@ -294,6 +309,8 @@ class LipschitzConv2d(ParametrisedLayer):
         `input_size` is the height and width of this layer's input; it is needed where the transformed
         parameters depend on it, unless the layer has been evaluated on exactly one size since it last changed.
         """
+        if self.keeps_taps and self._is_torchs_own(input_size):
+            return self._as_torchs_own(input_size)
         transformed, geometry = self._detached(input_size), self.geometry
         step = self.stride[0]
         simple = geometry == Geometry(self.kernel_size, (step, step), None, (1, 1), geometry.circular)
@@ -308,6 +325,36 @@ class LipschitzConv2d(ParametrisedLayer):
         if self.core_out > self.out_channels:
             after.append(FirstChannels(self.out_channels))
         return nn.Sequential(*before, core, *after) if before or after else core
+
+    def _is_torchs_own(self, input_size: Size | None) -> bool:
+        """Whether `nn.Conv2d` is the same, and is proven to be.
+
+        It is not on a circle smaller than its padding. A strided kernel that was normalised on the torus of its
+        zero-padded blocks is proven on another torus as one of torch.
+        """
+        geometry, stride = self.geometry, self.stride
+        if self.signal or geometry.transposed or geometry.padding is not None:
+            return False
+        if stride != (1, 1) and (
+            stride[0] != stride[1] or self.dilation != (1, 1) or (self.size_dependent and not geometry.circular)
+        ):
+            return False
+        if input_size is None or self.padding_mode == "zeros":
+            return True
+        reach = ((k - 1) // 2 * d for k, d in zip(self.kernel_size, self.dilation, strict=True))
+        return all(pad <= length for pad, length in zip(reach, input_size, strict=True))
+
+    def _as_torchs_own(self, input_size: Size | None) -> nn.Module:
+        """One `nn.Conv2d`, stride and groups included."""
+        kernel, step = self._detached(input_size, cheapest_form=False).tensors()["kernel"], self.stride[0]
+        if step > 1:
+            high, wide = self.geometry.core_sides
+            kernel = taps_of_blocks(kernel[..., -high:, -wide:], self.kernel_size, self.stride, (1, 1))
+        kernel = kernel.flatten(0, 1) if self.groups > 1 else kernel
+        options = {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
+        conv = frozen_conv(kernel, self.bias, self.padding_mode, **options)
+        divides = input_size is not None and all(side % step == 0 for side in input_size)
+        return conv if divides or step == 1 else nn.Sequential(ZeroSpatialPad(step), conv)
 
     def extra_repr(self) -> str:
         """The arguments, as torch prints them."""

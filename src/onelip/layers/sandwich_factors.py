@@ -66,46 +66,64 @@ class SandwichFactors:
 
 @dataclass(frozen=True)
 class WideSandwich(TrainingOperator):
-    """x -> V relu(U x + b) in training on CPUs, for the V and U that `factors` makes of a kernel at all frequencies.
+    """x -> V relu(U x + b) in training on CPUs, with V = `outer` and U = `inner`, outside autograd, and their kernel.
 
     Gradients go on to the kernel at once, so that those of V and U exist for one layer at a time.
     """
 
     kernel: Tensor
+    outer: Tensor
+    inner: Tensor
     torus: Size
     image: Size
     factors: SandwichFactors
+
+    @classmethod
+    def of_kernel(cls, kernel: Tensor, torus: Size, image: Size, factors: SandwichFactors) -> WideSandwich:
+        """With the matrices that `factors` makes of those of the kernel."""
+        with torch.no_grad():
+            outer, inner = packed_values.body(kernel, torus, factors)
+        return cls(kernel, outer, inner, torus, image, factors)
 
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """Two convolutions in the frequency domain, the activation on the torus between them."""
         check_size(x, self.image)
         dft = real_dft(self.torus, self.kernel.dtype, self.kernel.device)
         frequencies, constant = to_frequency(embedded(x, self.torus), dft), at_frequency_zero(bias, self.torus)
-        y: Any = _WideSandwich.apply(frequencies, self.kernel, constant, self.factors, self.torus, dft)
+        matrices = self.kernel, self.outer, self.inner
+        y: Any = _WideSandwich.apply(frequencies, *matrices, constant, self.factors, self.torus, dft)
         return y[..., : x.shape[-2], : x.shape[-1]]
 
 
 class _WideSandwich(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, factors: SandwichFactors, torus: Size, dft: RealDFT
+        ctx: Any,
+        x: Tensor,
+        kernel: Tensor,
+        outer: Tensor,
+        inner: Tensor,
+        bias: Tensor | None,
+        factors: SandwichFactors,
+        torus: Size,
+        dft: RealDFT,
     ) -> Tensor:
-        with no_autocast(x.device.type):
-            outer, inner = packed_values.body(kernel, torus, factors)
         ctx.save_for_backward(x, kernel, bias, outer, *dft)
         ctx.factors, ctx.torus, ctx.autocast = factors, torus, autocast_state(x.device.type)
         return sandwich_pass.body(x, inner, outer, bias, torus, dft).detach()  # no view, which none may write to
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        (x, kernel, bias, outer, *parts), wanted, factors = ctx.saved_tensors, ctx.needs_input_grad, ctx.factors
+        (x, kernel, bias, outer, *parts), factors = ctx.saved_tensors, ctx.factors
+        wanted = *ctx.needs_input_grad[:2], ctx.needs_input_grad[4]
         torus, dft, device = ctx.torus, RealDFT(*parts), x.device.type
         if torch.is_grad_enabled():  # a second derivative goes through torch's operations
             with no_autocast(device):
                 outer, inner = packed_values.body(kernel, torus, factors)
             with ctx.autocast():
                 y = sandwich_pass.body(x, inner, outer, bias, torus, dft)
-                return *differentiable(y, (x, kernel, bias), wanted[:3], gradients[0]), None, None, None
+                to_x, to_kernel, to_bias = differentiable(y, (x, kernel, bias), wanted, gradients[0])
+                return to_x, to_kernel, None, None, to_bias, None, None, None
         with no_autocast(device), torch.enable_grad():
             leaf = kernel.detach().requires_grad_()
             blocks = torus_blocks(leaf, torus)
@@ -123,4 +141,4 @@ class _WideSandwich(torch.autograd.Function):
                 both = zip(unpack(to_outer.to(outer), torus), unpack(to_inner.to(outer), torus), strict=True)
                 to_blocks = [factors.gradient(block, (v,), g) for (block, v), g in zip(pairs, both, strict=True)]
                 (to_kernel,) = torch.autograd.grad(blocks, leaf, to_blocks)
-        return to_x, to_kernel, to_bias, None, None, None
+        return to_x, to_kernel, None, None, to_bias, None, None, None

@@ -75,7 +75,7 @@ def test_gradients_of_both_orders(size: tuple[int, int]) -> None:
     tensors = [tensor.requires_grad_() for tensor in tensors]
 
     def apply(x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-        return WideSandwich(kernel, size, size, SandwichFactors(2)).apply(x, bias)
+        return WideSandwich.of_kernel(kernel, size, size, SandwichFactors(2)).apply(x, bias)
 
     assert torch.autograd.gradcheck(apply, tensors)
     assert torch.autograd.gradgradcheck(apply, tensors)

@@ -21,8 +21,8 @@ from onelip.errors import InvalidInputError
 from onelip.layers.contract import Request, Traits
 from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS
 from onelip.layers.kernel_layers import KernelConv2d, MatrixLinear
+from onelip.layers.layer import LayerOptions
 from onelip.layers.operators import Kernel, Matrix
-from onelip.layers.parametrised import LayerOptions
 from onelip.layers.registry import MethodInfo
 from onelip.linalg.convolution import PaddingMode
 from onelip.linalg.fourier import Size

@@ -33,6 +33,7 @@ from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.fft_products import fourier_product, half_spectrum, parts_of, trains_by_fft
 from onelip.layers.frequency_conv import MOST_BYTES_KEPT, Remade, is_wide, recomputes, torus_size
 from onelip.layers.initialisation import centre_tap, initialise
+from onelip.layers.layer import LipschitzLayer
 from onelip.layers.linear import LipschitzLinear
 from onelip.layers.operators import (
     Operator,
@@ -43,7 +44,6 @@ from onelip.layers.operators import (
     frequencies,
     register_operator_bound,
 )
-from onelip.layers.parametrised import ParametrisedLayer
 from onelip.layers.registry import MethodInfo
 from onelip.layers.sandwich_factors import SandwichFactors, WideSandwich, factors
 from onelip.linalg.convolution import same_convolution
@@ -67,7 +67,7 @@ LINEAR_START_BIAS = 0.01
 relu has no slope, are lifted off zero; a larger bias adds up over the layers and drowns the signal."""
 
 
-class _Sandwich(ParametrisedLayer):
+class _Sandwich(LipschitzLayer):
     traits = Traits(has_torch_taps=False)
 
     def initialise(self, tensors: dict[str, Tensor]) -> None:
@@ -214,7 +214,7 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
 
             return Remade(tensors["weight"], by_fft) if keeps_none else by_fft(tensors["weight"])
         if keeps_none:
-            return WideSandwich(tensors["weight"], torus, size, SandwichFactors(self.core_out))
+            return WideSandwich.of_kernel(tensors["weight"], torus, size, SandwichFactors(self.core_out))
         if request.training and "psi" not in tensors:
             outer, inner = packed_values(tensors["weight"], torus, SandwichFactors(self.core_out))
         else:

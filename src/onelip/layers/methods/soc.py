@@ -26,8 +26,8 @@ from onelip.layers.contract import Request, Traits
 from onelip.layers.frequency_conv import FrequencyConv2d
 from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, initialise_bias_uniformly
 from onelip.layers.kernel_layers import MatrixLinear
+from onelip.layers.layer import LayerOptions
 from onelip.layers.operators import Matrix, Operator, register_operator_bound
-from onelip.layers.parametrised import LayerOptions
 from onelip.layers.registry import MethodInfo
 from onelip.linalg.convolution import PaddingMode, adjoint_kernel, same_convolution
 from onelip.linalg.device_forms import suits_cpu
