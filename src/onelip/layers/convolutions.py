@@ -65,8 +65,8 @@ class LipschitzConv2d(LipschitzLayer):
 
     padding_modes: ClassVar[tuple[PaddingMode, ...]] = ("circular", "zeros")
 
-    signal: ClassVar[bool] = False
-    """Whether inputs are (batch, channels, length) in place of images."""
+    axes: ClassVar[tuple[str, ...]] = ("height", "width")
+    """Of the inputs, behind their channels: those of images, signals or volumes."""
 
     gram_power: int = 1
     """The power of the autocorrelation that the constraint looks at, which reaches so many times as far."""
@@ -133,7 +133,7 @@ class LipschitzConv2d(LipschitzLayer):
         self.check_stride()
         self.create_tensors(bias, {"device": device, "dtype": dtype})
         self.weight_has_taps = len(self.tensor_shapes()["weight"]) == 4
-        self._convolution_geometry = self._make_convolution_geometry()
+        self.convolution_geometry = self.make_convolution_geometry()
         self.reset_parameters()
         plain = self.in_channels * self.out_channels // groups * math.prod(self.kernel_size)
         warn_of_squares(self, plain)
@@ -193,17 +193,13 @@ class LipschitzConv2d(LipschitzLayer):
         taps = taps_of_blocks(core, self.kernel_size, self.stride, (1, 1))
         weight.copy_(taps.transpose(0, 1) if self.geometry.transposed else taps)
 
-    @property
-    def convolution_geometry(self) -> ConvolutionGeometry:
-        """What stands around the core."""
-        return self._convolution_geometry
-
-    def _make_convolution_geometry(self) -> ConvolutionGeometry:
+    def make_convolution_geometry(self) -> Any:
+        """The frame around the core, a `ConvolutionGeometry`, or a `VolumeGeometry`."""
         pixels = math.prod(self.stride) if self.geometry.transposed else 1
         kept = self.out_channels // self.groups * pixels
         (high, wide), stride = self.geometry.core_sides, self.stride
         taps = self.kernel_size if self.keeps_taps else (high * stride[0], wide * stride[1])
-        return ConvolutionGeometry(self.geometry, self.groups, self.core_in, kept, taps, self.signal)
+        return ConvolutionGeometry(self.geometry, self.groups, self.core_in, kept, taps, len(self.axes) == 1)
 
     def core_tensors(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Kernels as the core has them; groups, which have a leading dimension too, as more layers."""
@@ -244,9 +240,11 @@ class LipschitzConv2d(LipschitzLayer):
 
     def core_size(self, input_size: Size | None) -> Size | None:
         """The size of the images that the core sees, where the operator depends on it."""
-        size = super().core_size(input_size) if self.size_dependent or not self.has_frequency_form else input_size
-        size = None if size is None else self.geometry.core_image(size)
-        return size if size is None or self.size_dependent or self.acts_on_frequencies(size) else None
+        if self.size_dependent:
+            message = "the parameters of {} are transformed for one {} size: pass input_size={}, or evaluate the layer "
+            return self.convolution_geometry.core_image(self._checked_size(input_size, message + "on one size first"))
+        size = input_size if input_size is None else self.convolution_geometry.core_image(input_size)
+        return size if size is not None and self.acts_on_frequencies(size) else None
 
     def acts_on_frequencies(self, size: Size) -> bool:
         """Whether a kernel is applied frequency by frequency to core images of this size."""
@@ -268,11 +266,11 @@ class LipschitzConv2d(LipschitzLayer):
                 return convolved(x, last.kernel, self.bias)
             return in_format_of(x, self.apply_to(x, last.operator))
         check_numbers(self, x)
-        axes = 1 if self.signal else 2
+        axes = len(self.axes)
         if x.dim() not in (axes + 1, axes + 2) or x.shape[-axes - 1] != self.in_channels:
-            sides = "length" if self.signal else "height, width"
             raise InvalidInputError(
-                f"{type(self).__name__} expects (batch, {self.in_channels}, {sides}), got {tuple(x.shape)}"
+                f"{type(self).__name__} expects (batch, {self.in_channels}, {', '.join(self.axes)}), "
+                f"got {tuple(x.shape)}"
             )
         check_type(self, x, self.weight)
         if x.dim() == axes + 1:
@@ -286,17 +284,21 @@ class LipschitzConv2d(LipschitzLayer):
         """Whether `apply_to` is nothing but the operator, and that is one convolution."""
         if type(operator) is not Kernel or type(self).apply_to is not LipschitzConv2d.apply_to:
             return False
-        alone = self.geometry.moves_nothing and not self.signal and self.groups == 1
+        alone = self.geometry.moves_nothing and len(self.axes) == 2 and self.groups == 1
         return alone and operator.kernel.shape[:2] == (self.out_channels, self.in_channels)
 
     def lipschitz_bound(self, input_size: Size | None = None) -> float:
         """Proven upper bound of the Lipschitz constant in evaluation mode on images of this size, rounding included."""
-        if input_size is None:
-            raise InvalidInputError(
-                f"the bound of {type(self).__name__} depends on the image: pass input_size=(height, width)"
-            )
-        sides = (int(input_size[1]),) if self.signal else (int(input_size[0]), int(input_size[1]))
-        return proven_bound(self, (self.in_channels, *sides)).lipschitz
+        sides = self._checked_size(input_size, "the bound of {} depends on the {}: pass input_size={}")
+        return proven_bound(self, (self.in_channels, *sides[-len(self.axes) :])).lipschitz
+
+    def _checked_size(self, input_size: Any, message: str) -> Any:
+        """The sides as integers; those of a signal are (1, length)."""
+        names = self.axes if len(self.axes) == 3 else ("height", "width")
+        if input_size is None or len(input_size) != len(names):
+            kind = "volume" if len(names) == 3 else "image"
+            raise InvalidInputError(message.format(type(self).__name__, kind, f"({', '.join(names)})"))
+        return tuple(map(int, input_size))
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
         """What is proven about the core, on all that it is applied to."""
@@ -314,7 +316,7 @@ class LipschitzConv2d(LipschitzLayer):
         transformed, geometry = self._detached(input_size), self.geometry
         step = self.stride[0]
         simple = geometry == Geometry(self.kernel_size, (step, step), None, (1, 1), geometry.circular)
-        if self.groups > 1 or self.signal or not simple or not geometry.is_aligned:
+        if self.groups > 1 or len(self.axes) == 1 or not simple or not geometry.is_aligned:
             return FusedConvolution(self.convolution_geometry, transformed, self.bias)
         core = self.fuse_core(transformed, None if input_size is None else geometry.core_image(input_size))
         before, after = [], []
@@ -333,7 +335,7 @@ class LipschitzConv2d(LipschitzLayer):
         zero-padded blocks is proven on another torus as one of torch.
         """
         geometry, stride = self.geometry, self.stride
-        if self.signal or geometry.transposed or geometry.padding is not None:
+        if len(self.axes) == 1 or geometry.transposed or geometry.padding is not None:
             return False
         if stride != (1, 1) and (
             stride[0] != stride[1] or self.dilation != (1, 1) or (self.size_dependent and not geometry.circular)

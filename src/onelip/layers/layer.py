@@ -198,15 +198,8 @@ class LipschitzLayer(BoundedModule):
         return {name: tensor for name, tensor in tensors if tensor is not None and name != "bias"}
 
     def core_size(self, input_size: Size | None) -> Size | None:
-        """The size that the transformed parameters depend on, or None where they depend on none."""
-        if not self.size_dependent:
-            return None
-        if input_size is None:
-            raise InvalidInputError(
-                f"the parameters of {type(self).__name__} are transformed for one image size: "
-                "pass input_size=(height, width), or evaluate the layer on one size first"
-            )
-        return int(input_size[0]), int(input_size[1])
+        """The size that the transformed parameters depend on, or None where they depend on none, as here."""
+        return None
 
     def transform(self, input_size: Size | None = None) -> Operator:
         """The parameter transformation for one input size, differentiable and never cached.

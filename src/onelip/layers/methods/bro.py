@@ -170,13 +170,7 @@ class BROLinear(_Reflector, LipschitzLinear):
 
 METHOD = MethodInfo(
     key="bro",
-    title="BRO",
-    paper="Enhancing Certified Robustness via Block Reflector Orthogonal Layers and Logit Annealing Loss",
-    year=2025,
-    link="https://arxiv.org/abs/2505.15174",
     guarantee="orthogonal",
-    linear=True,
     conv=BROConv2d,
     linear_layer=BROLinear,
-    learning_rate=0.05,
 )

@@ -93,13 +93,7 @@ class CayleyLinear(_ScaledWeight, MatrixLinear):
 
 METHOD = MethodInfo(
     key="cayley",
-    title="Cayley",
-    paper="Orthogonalizing Convolutional Layers with the Cayley Transform",
-    year=2021,
-    link="https://arxiv.org/abs/2104.07167",
     guarantee="orthogonal",
-    linear=True,
     conv=CayleyConv2d,
     linear_layer=CayleyLinear,
-    learning_rate=0.02,
 )

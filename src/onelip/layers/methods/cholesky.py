@@ -71,15 +71,9 @@ class CholeskyLinear(_ResidualStart, MatrixLinear):
 
 METHOD = MethodInfo(
     key="cholesky",
-    title="Cholesky",
-    paper="A Recipe for Improved Certifiable Robustness",
-    year=2024,
-    link="https://arxiv.org/abs/2310.02513",
     guarantee="bounded",
-    linear=True,
     conv=CholeskyConv2d,
     linear_layer=CholeskyLinear,
-    learning_rate=0.05,
     training_approximation="factorisations of float32 Gram matrices",
     training_error=3e-4,
 )

@@ -130,15 +130,9 @@ class ECOLinear(PolarLinear):
 
 METHOD = MethodInfo(
     key="eco",
-    title="ECO",
-    paper="Constructing Orthogonal Convolutions in an Explicit Manner",
-    year=2022,
-    link="https://openreview.net/forum?id=Zr5W2LSRhD",
     guarantee="orthogonal",
-    linear=True,
     conv=ECOConv2d,
     linear_layer=ECOLinear,
-    learning_rate=0.05,
     training_approximation="polar factors from eigenvectors of float32 Gram matrices",
     training_error=3e-4,
 )

@@ -252,14 +252,8 @@ class SandwichLinear(_Sandwich, LipschitzLinear):
 
 METHOD = MethodInfo(
     key="sandwich",
-    title="Sandwich",
-    paper="Direct Parameterization of Lipschitz-Bounded Deep Networks",
-    year=2023,
-    link="https://arxiv.org/abs/2301.11526",
     guarantee="bounded",
     linear=False,
     conv=SandwichConv2d,
     linear_layer=SandwichLinear,
-    learning_rate=0.02,
-    short_learning_rate=0.0005,  # at 0.002 the activations of wider networks die: nothing is learnt any more
 )

@@ -87,14 +87,9 @@ class SLLLinear(_LearnableDiagonal, ResidualLinear):
 
 METHOD = MethodInfo(
     key="sll",
-    title="SLL",
-    paper="A Unified Algebraic Perspective on Lipschitz Neural Networks",
-    year=2023,
-    link="https://arxiv.org/abs/2303.03169",
     guarantee="bounded",
     linear=False,
     conv=SLLConv2d,
     linear_layer=SLLLinear,
-    learning_rate=0.09,
     training_approximation="sums of float32 autocorrelations, those of wide 3 x 3 kernels from 18 products",
 )
