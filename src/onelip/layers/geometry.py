@@ -290,7 +290,11 @@ class ConvolutionGeometry(Frame):
 
     def core_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Channels of all groups, height and width."""
-        return self.groups * self.core_in, *self.geometry.core_image(self.image(input_shape))
+        return self.groups * self.core_in, *self.core_image(self.image(input_shape))
+
+    def core_image(self, size: Size) -> Size:
+        """Height and width of the images that the core sees."""
+        return self.geometry.core_image(size)
 
     def parts(self, input_shape: tuple[int, ...]) -> int:
         """The classes of pixels that a dilation keeps apart."""

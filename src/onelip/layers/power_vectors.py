@@ -16,7 +16,6 @@ from onelip.layers.contract import Request
 from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.layer import LipschitzLayer
 from onelip.layers.operators import Operator
-from onelip.layers.parametrised import ParametrisedLayer
 from onelip.linalg.fourier import Size, half_width
 from onelip.linalg.norm_estimates import estimate_kernel_norm, estimate_matrix_norm
 from onelip.linalg.norms import conv_norm_bound, gram_norm_bound
@@ -29,7 +28,7 @@ GRAM_ITERATIONS = 7
 """The proven bound then exceeds the norm of a matrix of rank 64 by at most 1.6 %, in general by far less."""
 
 
-class PowerVectors(ParametrisedLayer):
+class PowerVectors(LipschitzLayer):
     """A layer with vectors by which training estimates the norm of its weight."""
 
     power_vectors: Tensor

@@ -1,4 +1,4 @@
-"""Evaluation once more: the pass of a layer for inputs like the last one, while its parameters stay what they were.
+"""Evaluation once more: what a layer has made of its parameters, while they stay what they were, and its last pass.
 
 Most of what a small layer does around its convolution asks questions with the answers of the last pass: is the input
 allowed, which form suits its size, what stands around the core. A `CachedPass` stands for these answers. What may have
@@ -7,21 +7,93 @@ changed since is looked at each time: the mode, the parameters, and whoever watc
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from functools import partial
 from operator import is_
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from onelip.layers.contract import Request
 from onelip.layers.memory_format import keeps_format, memory_format_of
+from onelip.layers.operator_sources import operators_of
 from onelip.layers.operators import Kernel, Operator
 from onelip.layers.snapshot import Snapshot
 from onelip.linalg.convolution import same_convolution
 from onelip.linalg.devices import is_pretended
-from onelip.linalg.tensor_modes import forms_are_off
+from onelip.linalg.fourier import Size
+from onelip.linalg.tensor_modes import may_cache_tensors, ordinary_tensors, forms_are_off
+
+if TYPE_CHECKING:
+    from onelip.layers.layer import LipschitzLayer
 
 SMALL = 2**15
 """Numbers of a batch of images up to which one call of torch pads them faster than copies of whole pixels do."""
+
+
+_SIZES_KEPT = 4
+"""Input sizes for which a size-dependent layer keeps its transformed parameters at once."""
+
+
+def cached_operator(layer: LipschitzLayer, key: Size | None) -> Operator:
+    """The operator of evaluation for this core size, made anew where the parameters have changed."""
+    cached, snapshot = layer._cache.get(key), layer._cached_for
+    make = partial(operators_of, [layer], Request(key))
+    if torch.compiler.is_compiling():
+        # A compiled program fixes what it finds. An exporter runs this code, so that it can look.
+        compiled = torch.compiler.is_dynamo_compiling()
+        if cached is not None and snapshot is not None and (compiled or snapshot.is_current()):
+            return cached
+        return make()[0]
+    if not layer.has_own_parameters():
+        return make()[0]
+    tensors = tuple(layer.tensors_to_transform().values())
+    current = snapshot is not None and snapshot.is_current(tensors)
+    if current and cached is not None:
+        _warn_of_training(layer, tensors)
+        return cached
+    if not may_cache_tensors():
+        return make()[0]
+    with ordinary_tensors():
+        if not current:  # looked at first: what another thread writes meanwhile makes the snapshot an old one
+            layer._cache, layer._cached_for = {}, Snapshot(tensors)
+        cache = layer._cache
+        operator = make()[0]
+    while len(cache) >= _SIZES_KEPT:
+        cache.pop(next(iter(cache)))
+    cache[key] = operator
+    return operator
+
+
+def _warn_of_training(layer: LipschitzLayer, tensors: Sequence[Tensor]) -> None:
+    """Say so where an optimiser changes the bias while the weights, which ask for a gradient, get none here."""
+    if layer.bias is None or not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors):
+        return
+    before, layer._bias_version = layer._bias_version, layer.bias._version
+    if before is not None and before != layer._bias_version:
+        warnings.warn(
+            "a layer is trained in evaluation mode, where its weights get no gradients; call model.train() first",
+            stacklevel=2,
+        )
+
+
+def repeated_pass(layer: LipschitzLayer, x: Tensor) -> CachedPass | None:
+    """The last pass in evaluation, if one on x would be like it."""
+    if torch.compiler.is_compiling() or (last := layer._cached_pass) is None or not last.serves(layer, x):
+        return None
+    return last
+
+
+def remember_pass(layer: LipschitzLayer, x: Tensor, operator: Operator, *, kernel_alone: bool = False) -> None:
+    """Keep what x, which the layer allows, is mapped by; or only by, if the operator is a kernel alone."""
+    if layer.training or not watched_by_nobody(x) or x.dim() < 2 or not x.numel():
+        return
+    snapshot = layer._cached_for
+    if snapshot is not None and any(operator is cached for cached in layer._cache.values()):
+        layer._cached_pass = CachedPass(layer, x, operator, snapshot, kernel_alone)
 
 
 class CachedPass:
