@@ -20,7 +20,6 @@ from onelip.bench.paper.published import published_epochs
 from onelip.bench.records.specs import NetworkSpec
 from onelip.bench.report.figures.drawing import GRID, INK, ReportFigure, new_figure, tell
 from onelip.bench.report.method_style import method_style
-from onelip.bench.report.published_study import published_models
 from onelip.bench.report.report_table import METHOD, Column, ReportTable, percent, ratio
 from onelip.bench.report.study_rows import WITHOUT_GUARANTEE, StudyResults
 from onelip.bench.report.trained_models import (
@@ -28,6 +27,7 @@ from onelip.bench.report.trained_models import (
     longest_budget,
     main_memory,
     main_times,
+    published_models,
     relative_to_plain,
 )
 
