@@ -35,8 +35,8 @@ RINGS = 5
 _COLUMNS = 4
 _LEAST_METRICS = 3
 _SCALE = (
-    "Each axis ranks these methods from 1 (the worst) to 5 (the best, at the rim), as the paper's figure does. Beside it "
-    "stand the value and, after #, the rank; ranks go by order alone, even where differences may be chance."
+    "Each axis ranks these methods from 1 (the worst) to 5 (the best, at the rim), as the paper's figure does. Beside "
+    "it stand the value and, after #, the rank; ranks go by order alone, even where differences may be chance."
 )
 _PAPERS_COSTS = (
     "From the paper's tables for CIFAR-10 after 24 hours on an A100; training time is relative to the fastest "
