@@ -43,7 +43,7 @@ def tiny_dataset() -> Dataset:
 
 def install(target: Any) -> None:
     """Make the data set known; `target(object, name, value)` sets an attribute, as `setattr` does."""
-    entry = catalogue.CatalogueEntry(INFO, (), lambda path, progress: tiny_dataset())
+    entry = catalogue.CatalogueEntry(INFO, catalogue.RemoteFile("", "", 0), lambda path, progress: tiny_dataset())
     target(catalogue, "_ENTRIES", {**catalogue._ENTRIES, INFO.name: entry})
     target(data_sets, "DATA_SETS", {**data_sets.DATA_SETS, INFO.name: INFO})
     stored = catalogue.load_cached

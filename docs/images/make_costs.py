@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from onelip.bench.measurement.ratio_figure import save_ratios
+from onelip.bench.report.figures.cost_lines import save_ratios
 
 HERE = Path(__file__).parent
 

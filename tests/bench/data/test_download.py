@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onelip.bench.data import download as download_module
+from onelip.bench.data import fetch as fetch_module
+from onelip.bench.data.catalogue import RemoteFile
 from onelip.bench.data.dataset import DataError
-from onelip.bench.data.download import RemoteFile, SourceError, download
+from onelip.bench.data.fetch import SourceError, download
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 
@@ -66,7 +67,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(download_module, "RETRY_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(fetch_module, "RETRY_PAUSE_SECONDS", 0.0)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with Server() as server:
@@ -158,10 +159,10 @@ def test_full_disk_leaves_nothing(server, tmp_path, monkeypatch):
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(download_module.os, "fsync", full)
+    monkeypatch.setattr(fetch_module.os, "fsync", full)
     with pytest.raises(DataError, match="No space left") as caught:
         download(remote(server), tmp_path)
-    assert not isinstance(caught.value, SourceError), "a full disk is no reason to try another source"
+    assert not isinstance(caught.value, SourceError), "the server is not at fault"
     assert os.listdir(tmp_path) == []
 
 

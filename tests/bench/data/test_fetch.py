@@ -1,4 +1,4 @@
-"""The cache, and fetching into it: sources in turn, checks, failures that leave nothing behind."""
+"""The cache, and fetching into it: checks, failures that leave nothing behind."""
 
 import errno
 import os
@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,9 +16,8 @@ from onelip.bench.data import cache as cache_module
 from onelip.bench.data import catalogue as catalogue_module
 from onelip.bench.data import fetch as fetch_module
 from onelip.bench.data.cache import cache_file, load_cached, read_note, save
-from onelip.bench.data.catalogue import CatalogueEntry, get_entry, load
-from onelip.bench.data.download import RemoteFile, SourceError
-from onelip.bench.data.fetch import fetch
+from onelip.bench.data.catalogue import CatalogueEntry, RemoteFile, get_entry, load
+from onelip.bench.data.fetch import SourceError, fetch
 from onelip.errors import InvalidInputError
 from onelip.local_machine import cache_folder
 
@@ -39,8 +37,7 @@ def read_toy(path: Path, progress: object) -> Dataset:
     return make_dataset()
 
 
-MIRROR = RemoteFile("http://127.0.0.1:9/mirror.tar", "", 4)
-ENTRY = CatalogueEntry(INFO, (RemoteFile("http://127.0.0.1:9/toy.tar", "", 4), MIRROR), read_toy)
+ENTRY = CatalogueEntry(INFO, RemoteFile("http://127.0.0.1:9/toy.tar", "", 4), read_toy)
 
 
 @pytest.fixture(autouse=True)
@@ -65,16 +62,6 @@ def give(content: bytes):
 
 def refuse(source: object, folder: Path, progress: object) -> Path:
     raise SourceError("nobody there")
-
-
-def in_turns(*deliveries: Any) -> Any:
-    """One for each source; the last one stays."""
-    left = list(deliveries)
-
-    def deliver(*arguments: Any) -> Path:
-        return (left.pop(0) if len(left) > 1 else left[0])(*arguments)
-
-    return deliver
 
 
 def test_folder_from_the_environment_or_the_home_folder(data_folder, monkeypatch):
@@ -162,11 +149,9 @@ def test_what_was_not_in_the_cache_is_not_remembered(monkeypatch):
         load("cifar10")
 
 
-def test_first_source_that_answers_wins(data_folder, monkeypatch):
-    monkeypatch.setattr(fetch_module, "download", in_turns(refuse, give(b"good")))
-    said: list[str] = []
-    fetch(ENTRY, None, lambda stage, done, total: said.append(stage))
-    assert said == ["source failed: nobody there"]
+def test_download_into_the_cache(data_folder, monkeypatch):
+    monkeypatch.setattr(fetch_module, "download", give(b"good"))
+    fetch(ENTRY)
     assert files_below(data_folder) == ["toy.safetensors"]
     assert torch.equal(load_cached(INFO).train_images, make_dataset().train_images)
 
@@ -179,18 +164,17 @@ def test_leftovers_of_killed_processes_are_removed(data_folder, monkeypatch):
     assert files_below(data_folder) == ["toy.safetensors"]
 
 
-def test_no_source_answers(data_folder, monkeypatch):
+def test_nobody_answers(data_folder, monkeypatch):
     monkeypatch.setattr(fetch_module, "download", refuse)
-    with pytest.raises(DataError, match="cannot fetch toy: nobody there; nobody there; if you have the files"):
+    with pytest.raises(DataError, match="cannot fetch toy: nobody there; if you have the files"):
         fetch(ENTRY)
     assert files_below(data_folder) == []
 
 
-@pytest.mark.parametrize("first", [give(b"bad"), refuse], ids=["bad download", "bad mirror"])
-def test_foreign_content_leaves_nothing_and_keeps_the_old(data_folder, monkeypatch, first):
+def test_foreign_content_leaves_nothing_and_keeps_the_old(data_folder, monkeypatch):
     data_folder.mkdir()
     save(make_dataset("old"))
-    monkeypatch.setattr(fetch_module, "download", in_turns(first, give(b"bad")))
+    monkeypatch.setattr(fetch_module, "download", give(b"bad"))
     with pytest.raises(InvalidInputError, match="not a toy"):
         fetch(ENTRY)
     assert files_below(data_folder) == ["toy.safetensors"]

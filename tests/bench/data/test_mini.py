@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from onelip.bench.data import DataError, catalogue, list_datasets, load
-from onelip.bench.data import mini as mini_module
 
 FOLDER = Path(onelip_cifar10_mini.__file__).parent
 
@@ -38,11 +37,11 @@ def test_pixels_of_images_that_everybody_knows():
 
 def test_damage_is_found(monkeypatch, tmp_path):
     catalogue._read.cache_clear()
-    monkeypatch.setattr(mini_module, "IMAGES_SHA256", "0" * 64)
+    monkeypatch.setattr(catalogue, "IMAGES_SHA256", "0" * 64)
     with pytest.raises(DataError, match="cifar10-mini is damaged"):
         load("cifar10-mini")
     (tmp_path / "airplane.webp").write_bytes(b"RIFF")
-    monkeypatch.setattr(mini_module.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(catalogue.resources, "files", lambda _: tmp_path)
     with pytest.raises(DataError, match=r"cannot read the embedded airplane\.webp"):
         load("cifar10-mini")
 

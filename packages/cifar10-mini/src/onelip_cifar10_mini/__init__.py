@@ -1,1 +1,1 @@
-"""5,000 images of CIFAR-10 for onelip's benchmark: one lossless WebP per class, read by `onelip.bench.data.mini`."""
+"""5,000 images of CIFAR-10 for onelip's benchmark: one lossless WebP per class, for `onelip.bench.data`."""

@@ -23,9 +23,9 @@ from onelip.bench.data import DataError, get_dataset, list_datasets, load
 from onelip.bench.data.cache import cache_file, list_own, load_cached, read_note
 from onelip.bench.data.catalogue import get_entry, is_embedded
 from onelip.bench.data.dataset import Dataset
-from onelip.bench.data.fetch import SOURCE_FAILED, fetch
+from onelip.bench.data.fetch import fetch
 from onelip.bench.records import dump_json
-from onelip.bench.terminal import Terminal, plain_table, say, stages, visible
+from onelip.bench.terminal import Terminal, plain_table, stages, visible
 from onelip.local_machine import cache_folder
 from onelip.protocol import DatasetInfo
 
@@ -61,7 +61,7 @@ class FetchDataset(Output):
     onelip data fetch cifar10 --from cifar-10-python.tar.gz
     ```
 
-    The official address is tried first, then the mirrors. A download that was interrupted continues where it was.
+    It is downloaded from its official address. A download that was interrupted continues where it was.
     The cache is ~/.cache/onelip, or the folder in the environment variable ONELIP_DATA.
     """
 
@@ -77,10 +77,7 @@ class FetchDataset(Output):
         with stages(self.quiet, at_once=False) as tell:
 
             def progress(stage: str, done: int, total: int | None) -> None:
-                if stage.startswith(SOURCE_FAILED):
-                    say(stage)  # with --quiet too
-                else:
-                    tell(f"{stage}: {done:,}" + (f" of {total:,}" if total else ""))
+                tell(f"{stage}: {done:,}" + (f" of {total:,}" if total else ""))
 
             dataset = fetch(entry, self.source, progress)
         if self.json:

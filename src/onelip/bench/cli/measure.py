@@ -42,10 +42,10 @@ from onelip.bench.measurement import (
     run_measurement,
 )
 from onelip.bench.measurement.peers import PEERS, installed_peers, peer_versions
-from onelip.bench.measurement.ratio_figure import save_ratios
 from onelip.bench.measurement.throughput import default_rounds
 from onelip.bench.records import NetworkSpec, dump_json
 from onelip.bench.records.machine import usable_device
+from onelip.bench.report.figures.cost_lines import save_ratios
 from onelip.bench.terminal import stages
 from onelip.errors import InvalidInputError, did_you_mean
 from onelip.factories import find_factory, is_factory_name, search_working_folder

@@ -28,7 +28,6 @@ from typing import Literal
 from onelip.bench.paper.published import predicted_training_memory, published_epochs, published_speeds
 from onelip.bench.records.specs import NetworkSpec
 from onelip.bench.report.method_style import method_style
-from onelip.bench.report.published_study import published_models
 from onelip.bench.report.shares import Share
 from onelip.bench.report.study_rows import StudyResults
 from onelip.bench.report.trained_models import (
@@ -38,6 +37,7 @@ from onelip.bench.report.trained_models import (
     main_memory,
     main_times,
     place_of,
+    published_models,
 )
 from onelip.errors import InvalidInputError
 

@@ -128,9 +128,7 @@ _THEORY_COSTS = {
 }
 
 
-def layer_theory_table(
-    counts: Counts, source: str = "", name: str = "theory", title: str = "Theory and counts"
-) -> ReportTable:
+def layer_theory_table(counts: Counts, source: str = "", title: str = "Theory and counts") -> ReportTable:
     """Formula, its value and the count, for both transformations; `source` leaves the other algorithms out."""
     shape, in_use = LayerShape(), {row.method: row for row in theory_table()}
     columns: list[Column] = []
@@ -147,7 +145,7 @@ def layer_theory_table(
     described = ", ".join(f"{name} = {value}" for name, value in asdict(shape).items())
     return ReportTable.of_items(
         [row for row in theory_table() if source in ("", row.source)],
-        name=name,
+        name=f"theory-{source}" if source else "theory",
         section="theory",
         title=title,
         caption=f"Costs of one layer with {described}. b images of s x s pixels and c channels, kernel k x k, t "

@@ -23,13 +23,18 @@ from onelip.bench.report.paper_tables import (
     own_literature_table,
     published_epoch_table,
     published_literature_table,
-    size_table,
 )
-from onelip.bench.report.published_study import published_models
 from onelip.bench.report.report_table import ReportTable
-from onelip.bench.report.result_tables import ranking_table
+from onelip.bench.report.result_tables import accuracy_table, ranking_table
 from onelip.bench.report.study_rows import DiagnosedNetwork, StudyResults
-from onelip.bench.report.trained_models import TrainedModel, all_settings, chosen_models, longest_budget
+from onelip.bench.report.trained_models import (
+    TrainedModel,
+    all_settings,
+    by_dataset,
+    chosen_models,
+    longest_budget,
+    published_models,
+)
 from onelip.bench.terminal import visible
 
 PAGE = "paper.html"
@@ -59,8 +64,6 @@ class PaperSources:
 Sides = tuple[Sequence[Part], Sequence[Part]]
 """What the paper printed, and ours."""
 
-Build = Callable[[PaperSources], Sides]
-
 
 @dataclass(frozen=True)
 class PaperItem:
@@ -70,7 +73,6 @@ class PaperItem:
     place: str
     title: str
     make: str
-    build: Build
 
     @property
     def note(self) -> str:
@@ -78,37 +80,47 @@ class PaperItem:
         words = _PUBLISHED_SIDE.get(self.name)
         return f"Note: the paper draws it and prints no numbers; the published side is {words}." if words else ""
 
+    def build(self, given: PaperSources) -> Sides:
+        """Figures and tables of both sides."""
+        printed, ours, study = published_models(), given.models, given.study
+        match self.name:
+            case "radar":
+                return published_figure("The paper's values"), study_figure("Ours", study_radar(study, ours))
+            case "complexity":
+                theirs = layer_theory_table(given.counts, "published", "Costs of the published algorithms")
+                return [theirs], [layer_theory_table(given.counts, "onelip", "Costs where onelip computes otherwise")]
+            case "training-time" | "throughput" | "memory" | "tiny-imagenet-costs":
+                return _figures(_COSTS[self.name], published_cost_figures(), cost_figures(study))
+            case "certified" | "accuracy":
+                names = ("bars-certified" if self.name == "certified" else "bars-clean",)
+                return _figures(names, accuracy_bars(printed, marks=False), accuracy_bars(ours))
+            case "budgets":
+                return _figures(("budgets",), budget_figures(printed), budget_figures(ours))
+            case "results":
+                return _results(printed, "published"), _results(ours, "ours")
+            case "ranking":
+                theirs = ranking_table(longest_budget(printed), "ranking-published")
+                return [theirs], [ranking_table(longest_budget(ours), "ranking-ours")]
+            case "eco":
+                return _eco(given)
+            case "sandwich":
+                return gradient_tables(given.diagnosed("sandwich"))
+            case "literature":
+                return [published_literature_table()], [own_literature_table(ours)]
+            case "architecture":
+                return architecture_tables()
+            case "epochs":
+                return [published_epoch_table()], [own_epoch_table(study)]
+            case "kernel-1x1":
+                return _budgets(ours, "cifar10", 1)
+            case dataset:
+                return _budgets(ours, dataset)
 
-def _of_models(build: Callable[[Sequence[TrainedModel], str], Sequence[Part]], *, failed: bool = False) -> Build:
-    """From the published models and from ours alike; the other argument is the name of the side."""
-    return lambda given: (build(published_models(failed=failed), "published"), build(given.models, "ours"))
 
-
-def _figures(build: Build, *names: str) -> Build:
-    """Of what `build` draws, the figures whose names begin so; the published ones get names of their own."""
-
-    def chosen(given: PaperSources) -> Sides:
-        printed, ours = ([figure for figure in side if figure.name.startswith(names)] for side in build(given))
-        return [replace(figure, name=f"{figure.name}-published") for figure in printed], ours
-
-    return chosen
-
-
-def _radar(given: PaperSources) -> Sides:
-    ours = study_radar(given.study, given.models)
-    return published_figure("The paper's values"), study_figure("Ours", ours)
-
-
-def _theory(given: PaperSources) -> Sides:
-    titles = {"published": "Costs of the published algorithms", "onelip": "Costs where onelip computes otherwise"}
-    printed, ours = (
-        [layer_theory_table(given.counts, side, f"theory-{side}", title)] for side, title in titles.items()
-    )
-    return printed, ours
-
-
-def _costs(given: PaperSources) -> Sides:
-    return published_cost_figures(), cost_figures(given.study)
+def _figures(names: tuple[str, ...], printed: Sequence[ReportFigure], ours: Sequence[ReportFigure]) -> Sides:
+    """Those whose names begin so; the published ones get names of their own."""
+    theirs = [replace(fig, name=f"{fig.name}-published") for fig in printed if fig.name.startswith(names)]
+    return theirs, [figure for figure in ours if figure.name.startswith(names)]
 
 
 def _eco(given: PaperSources) -> Sides:
@@ -130,45 +142,24 @@ def _eco(given: PaperSources) -> Sides:
     return parts["published"], parts["own"]
 
 
-def _bars(models: Sequence[TrainedModel], side: str) -> Sequence[Part]:
-    return accuracy_bars(models, marks=side == "ours")
+def _results(models: Sequence[TrainedModel], side: str) -> Sequence[Part]:
+    """The report's tables, of the longest budgets."""
+    compared = by_dataset(model for model in longest_budget(models) if model.has_guarantee)
+    return [accuracy_table(dataset, own, f"results-{dataset}-{side}") for dataset, own in compared.items()]
 
 
-def _budget_lines(models: Sequence[TrainedModel], side: str) -> Sequence[Part]:
-    return budget_figures(models)
-
-
-def _sizes(models: Sequence[TrainedModel], side: str) -> Sequence[Part]:
-    return [size_table(f"results-{side}", f"{'Our' if side == 'ours' else 'Published'} results", models)]
-
-
-def _ranking(models: Sequence[TrainedModel], side: str) -> Sequence[Part]:
-    return [ranking_table(longest_budget(models), f"ranking-{side}")]
-
-
-def _budgets(dataset: str, kernel_size: int = 3) -> Build:
-    def table(models: Sequence[TrainedModel], side: str) -> Sequence[Part]:
-        chosen = [m for m in models if (m.network.dataset, m.network.kernel_size) == (dataset, kernel_size)]
-        name = f"{dataset}-{kernel_size}x{kernel_size}-{side}"
-        return [budget_table(name, f"{side.capitalize()}, {dataset}", chosen)]
-
-    return _of_models(table, failed=True)
-
-
-def _sandwich(given: PaperSources) -> Sides:
-    return gradient_tables(given.diagnosed("sandwich"))
-
-
-def _literature(given: PaperSources) -> Sides:
-    return [published_literature_table()], [own_literature_table(given.models)]
-
-
-def _architecture(given: PaperSources) -> Sides:
-    return architecture_tables()
-
-
-def _epochs(given: PaperSources) -> Sides:
-    return [published_epoch_table()], [own_epoch_table(given.study)]
+def _budgets(ours: Sequence[TrainedModel], dataset: str, kernel_size: int = 3) -> Sides:
+    printed, own = (
+        [
+            budget_table(
+                f"{dataset}-{kernel_size}x{kernel_size}-{side}",
+                f"{side.capitalize()}, {dataset}",
+                [m for m in models if (m.network.dataset, m.network.kernel_size) == (dataset, kernel_size)],
+            )
+        ]
+        for side, models in (("published", published_models(failed=True)), ("ours", ours))
+    )
+    return printed, own
 
 
 _PUBLISHED_SIDE = {
@@ -179,46 +170,39 @@ _PUBLISHED_SIDE = {
     "eco": "the published layer, run here",
     "tiny-imagenet-costs": "epochs in two hours and formulas; throughput is nowhere",
 }
-_ON_CIFAR, _ON_TINY = (
-    [f"{cost}-{family}" for cost in ("training-time", "inference-throughput", "training-memory", "inference-memory")]
-    for family in ("cifar", "tiny")
-)
+_COSTS = {
+    "training-time": ("training-time-cifar",),
+    "throughput": ("inference-throughput-cifar",),
+    "memory": ("training-memory-cifar", "inference-memory-cifar"),
+    "tiny-imagenet-costs": tuple(
+        f"{cost}-tiny" for cost in ("training-time", "inference-throughput", "training-memory", "inference-memory")
+    ),
+}
+"""How the names of the figures of costs begin."""
+
 _ALL_TINY = f"{_TIME} --datasets tiny-imagenet; {_MEMORY} --datasets tiny-imagenet"
-_BY_BARS, _BY_BUDGET = _of_models(_bars), _of_models(_budget_lines)
 
 ITEMS = (
-    PaperItem("radar", "Figure 1", "Radar plot", _COMPARE, _radar),
-    PaperItem("complexity", "Table 1", "Complexity and memory", "onelip theory --counted", _theory),
-    PaperItem("training-time", "Figure 2", "Training time per epoch", _TIME, _figures(_costs, _ON_CIFAR[0])),
-    PaperItem("throughput", "Figure 3", "Inference throughput", _TIME, _figures(_costs, _ON_CIFAR[1])),
-    PaperItem("memory", "Figure 4", "Memory", f"{_MEMORY} --sizes XS S M L", _figures(_costs, *_ON_CIFAR[2:])),
-    PaperItem(
-        "certified",
-        "Figure 5",
-        "Certified accuracy in decreasing order",
-        _COMPARE,
-        _figures(_BY_BARS, "bars-certified"),
-    ),
-    PaperItem("results", "Table 2", "Results after 24 hours", _COMPARE, _of_models(_sizes)),
-    PaperItem("ranking", "Section 5.3", "Ranking of the methods", _COMPARE, _of_models(_ranking)),
-    PaperItem("eco", "Figure 6", "Variance and norm of ECO", _DEFECTS, _eco),
-    PaperItem("sandwich", "Table 3", "Vanishing gradients of Sandwich", _DEFECTS, _sandwich),
-    PaperItem("literature", "Table 4", "State of the art on CIFAR-10", _COMPARE, _literature),
-    PaperItem("architecture", "Tables 5 to 7", "Architecture, block and sizes", "none: from the code", _architecture),
-    PaperItem("epochs", "Table 8", "Epochs in two hours", _TIME, _epochs),
-    PaperItem(
-        "budgets", "Figure 7", "Certified accuracy by training budget", _COMPARE, _figures(_BY_BUDGET, "budgets")
-    ),
-    PaperItem(
-        "tiny-imagenet-costs", "Figure 8", "Time and memory on Tiny ImageNet", _ALL_TINY, _figures(_costs, *_ON_TINY)
-    ),
-    PaperItem("accuracy", "Figure 9", "Clean accuracy in decreasing order", _COMPARE, _figures(_BY_BARS, "bars-clean")),
-    PaperItem("cifar10", "Table 9", "All budgets on CIFAR-10", _COMPARE, _budgets("cifar10")),
-    PaperItem("cifar100", "Table 10", "All budgets on CIFAR-100", _COMPARE, _budgets("cifar100")),
-    PaperItem("tiny-imagenet", "Table 11", "All budgets on Tiny ImageNet", _COMPARE, _budgets("tiny-imagenet")),
-    PaperItem(
-        "kernel-1x1", "Table 12", "1 x 1 kernels on CIFAR-10", f"{_COMPARE} --kernel-sizes 3 1", _budgets("cifar10", 1)
-    ),
+    PaperItem("radar", "Figure 1", "Radar plot", _COMPARE),
+    PaperItem("complexity", "Table 1", "Complexity and memory", "onelip theory --counted"),
+    PaperItem("training-time", "Figure 2", "Training time per epoch", _TIME),
+    PaperItem("throughput", "Figure 3", "Inference throughput", _TIME),
+    PaperItem("memory", "Figure 4", "Memory", f"{_MEMORY} --sizes XS S M L"),
+    PaperItem("certified", "Figure 5", "Certified accuracy in decreasing order", _COMPARE),
+    PaperItem("results", "Table 2", "Results after 24 hours", _COMPARE),
+    PaperItem("ranking", "Section 5.3", "Ranking of the methods", _COMPARE),
+    PaperItem("eco", "Figure 6", "Variance and norm of ECO", _DEFECTS),
+    PaperItem("sandwich", "Table 3", "Vanishing gradients of Sandwich", _DEFECTS),
+    PaperItem("literature", "Table 4", "State of the art on CIFAR-10", _COMPARE),
+    PaperItem("architecture", "Tables 5 to 7", "Architecture, block and sizes", "none: from the code"),
+    PaperItem("epochs", "Table 8", "Epochs in two hours", _TIME),
+    PaperItem("budgets", "Figure 7", "Certified accuracy by training budget", _COMPARE),
+    PaperItem("tiny-imagenet-costs", "Figure 8", "Time and memory on Tiny ImageNet", _ALL_TINY),
+    PaperItem("accuracy", "Figure 9", "Clean accuracy in decreasing order", _COMPARE),
+    PaperItem("cifar10", "Table 9", "All budgets on CIFAR-10", _COMPARE),
+    PaperItem("cifar100", "Table 10", "All budgets on CIFAR-100", _COMPARE),
+    PaperItem("tiny-imagenet", "Table 11", "All budgets on Tiny ImageNet", _COMPARE),
+    PaperItem("kernel-1x1", "Table 12", "1 x 1 kernels on CIFAR-10", f"{_COMPARE} --kernel-sizes 3 1"),
 )
 """In the order of the paper; floats are numbered by their place in its source."""
 

@@ -17,7 +17,7 @@ from onelip.bench.paper.architecture import (
 )
 from onelip.bench.paper.published import published_epochs, published_state_of_the_art
 from onelip.bench.report.method_style import size_order
-from onelip.bench.report.report_table import DATASET, METHOD, SIZE, Column, ReportTable, scientific, three_digits, words
+from onelip.bench.report.report_table import METHOD, SIZE, Column, ReportTable, scientific, three_digits, words
 from onelip.bench.report.result_tables import cell, certified_columns, lines_of
 from onelip.bench.report.study_rows import DiagnosedNetwork, StudyResults
 from onelip.bench.report.trained_models import TrainedModel, longest_budget, main_times
@@ -31,23 +31,6 @@ def _both_accuracies(places: Sequence[str], **look: Any) -> list[Column]:
         for group, field in (("Accuracy [%]", "accuracy"), ("Certified [%]", "certified_36"))
         for place in places
     ]
-
-
-def size_table(name: str, title: str, models: Sequence[TrainedModel]) -> ReportTable:
-    """Methods as rows, sizes as columns, at the longest budget: the paper's main table."""
-    compared = [model for model in longest_budget(models) if model.has_guarantee]
-    lines = lines_of(compared, lambda m: (m.network.dataset, m.network.method))
-    sizes = sorted({model.network.size_name for model in compared}, key=size_order)
-    budgets = ", ".join(sorted({model.budget.name for model in compared}))
-    return ReportTable.of_items(
-        sorted(lines, key=lambda line: (line.network.dataset, line.network.method)),
-        name,
-        "",
-        title,
-        f"Accuracy and certified accuracy at radius 36/255 after {budgets}; ± is the standard error.",
-        (METHOD, DATASET, *_both_accuracies(sizes, best="highest")),
-        best_within=("Data set",),
-    )
 
 
 def budget_table(name: str, title: str, models: Sequence[TrainedModel]) -> ReportTable:

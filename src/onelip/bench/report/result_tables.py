@@ -9,7 +9,6 @@ from typing import Any
 from onelip.bench.paper.published import RankingEntry, score_methods
 from onelip.bench.records.specs import NetworkSpec
 from onelip.bench.report.method_style import size_order
-from onelip.bench.report.published_study import published_result
 from onelip.bench.report.report_table import (
     DATASET,
     METHOD,
@@ -24,7 +23,7 @@ from onelip.bench.report.report_table import (
 )
 from onelip.bench.report.shares import Share, differ
 from onelip.bench.report.study_rows import Budget
-from onelip.bench.report.trained_models import TrainedModel, by_dataset, longest_budget, mean
+from onelip.bench.report.trained_models import TrainedModel, by_dataset, longest_budget, mean, published_result
 from onelip.protocol import RADIUS_NUMERATORS
 
 PM = "± is the standard error, from the number of test images and, where there are several, of seeds"
@@ -42,7 +41,7 @@ def result_tables(models: Sequence[TrainedModel], settings: Sequence[TrainedMode
     large = by_dataset(model for model in tested if model.network.kernel_size == 3)
     return [
         ranking_table(longest_budget(models)),
-        *(_accuracy_table(dataset, own) for dataset, own in large.items()),
+        *(accuracy_table(dataset, own) for dataset, own in large.items()),
         _reproduction_table(tested),
         *(_full_table(dataset, own) for dataset, own in by_dataset(settings).items()),
         _kernel_table(tested),
@@ -88,7 +87,7 @@ def cell(place: Hashable, field: str) -> Callable[[Line], Any]:
     return lambda line: getattr(line.models.get(place), field, None)
 
 
-def _accuracy_table(dataset: str, models: list[TrainedModel]) -> ReportTable:
+def accuracy_table(dataset: str, models: list[TrainedModel], name: str = "") -> ReportTable:
     """Methods as rows and sizes as columns, for each budget, like the paper's main table."""
     budgets = list(dict.fromkeys(model.budget.name for model in models))
     ordered = sorted(models, key=lambda model: (budgets.index(model.budget.name), model.network.method))
@@ -99,7 +98,7 @@ def _accuracy_table(dataset: str, models: list[TrainedModel]) -> ReportTable:
     ]
     return ReportTable.of_items(
         lines_of(ordered, lambda model: (model.budget.name, model.network.method)),
-        name=f"accuracy-{dataset}",
+        name=name or f"accuracy-{dataset}",
         section="accuracy",
         title=f"Certified accuracy and accuracy on {dataset}",
         caption=f"Accuracy and {_CERTIFIED}, by method, training budget and size. {_BOLD} at the same budget "

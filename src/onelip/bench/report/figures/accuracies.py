@@ -21,7 +21,6 @@ from onelip.bench.report.figures.drawing import (
 )
 from onelip.bench.report.figures.labels import label_points
 from onelip.bench.report.method_style import method_style
-from onelip.bench.report.published_study import published_result
 from onelip.bench.report.report_table import memory_unit, three_digits
 from onelip.bench.report.shares import Share
 from onelip.bench.report.study_rows import StudyResults
@@ -33,6 +32,7 @@ from onelip.bench.report.trained_models import (
     main_memory,
     main_times,
     place_of,
+    published_result,
 )
 
 _MOST_BARS = 15

@@ -1,23 +1,29 @@
-"""Training time per epoch, inference throughput and memory, against model size on a logarithmic axis."""
+"""Training time per epoch, inference throughput and memory against model size, and relative to plain convolutions."""
 
 from __future__ import annotations
 
+import io
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from onelip.atomic_files import write_atomically
 from onelip.bench.paper.complexity import published_training_memory
 from onelip.bench.paper.published import published_epochs, published_speeds
 from onelip.bench.records.specs import NetworkSpec
 from onelip.bench.records.views import MedianTime, PhaseTime
 from onelip.bench.report.figures.drawing import (
+    AXIS,
+    INK,
     WIDTH,
     Bar,
     ReportFigure,
     draw_mark,
+    figure_style,
     horizontal_bars,
     line_look,
     new_figure,
@@ -28,6 +34,7 @@ from onelip.bench.report.method_style import method_style, size_order
 from onelip.bench.report.report_table import memory, memory_unit, seconds, three_digits
 from onelip.bench.report.study_rows import MeasuredTime, StudyResults
 from onelip.bench.report.trained_models import main_memory, main_times
+from onelip.errors import InvalidInputError
 from onelip.protocol import DATA_SETS, REFERENCE
 
 
@@ -188,3 +195,46 @@ def _bars(quantity: _Quantity, lines: _Lines, size: str) -> Figure:
         style, words = method_style(method), quantity.show(value.median)
         bars.append(Bar(style.label, style.light, value.median / quantity.unit, quantity.interval(value), words))
     return horizontal_bars(bars, f"{quantity.axis}, size {size}")[0]
+
+
+Ratios = Mapping[str, Mapping[str, float]]
+"""Names of networks to their ratios by what is compared, the time of a training step first."""
+
+_RATIO_COLOURS = ("#0072b2", "#e69f00", "#009e73")  # distinct without colour vision too
+
+
+def draw_ratios(ratios: Ratios, title: str) -> Figure:
+    """Grouped bars, the cheapest training step first; names of other packages' layers are grey."""
+    figure = new_figure(max(6.0, 0.78 * len(ratios)))
+    axes = figure.subplots()
+    quantities = list(next(iter(ratios.values()), ()))
+    names = sorted(ratios, key=lambda name: ratios[name][quantities[0]])
+    width = 0.85 / max(len(quantities), 1)
+    for place, (quantity, colour) in enumerate(zip(quantities, _RATIO_COLOURS, strict=False)):
+        centres = [index + (place - (len(quantities) - 1) / 2) * width for index in range(len(names))]
+        bars = axes.bar(
+            centres, [ratios[n].get(quantity, math.nan) for n in names], width, color=colour, label=quantity
+        )
+        axes.bar_label(bars, fmt="%.2f", rotation=90, fontsize=6, padding=3)
+    axes.set_xticks(range(len(names)), names, rotation=25, ha="right")
+    for name, label in zip(names, axes.get_xticklabels(), strict=True):
+        label.set_color(AXIS if ":" in name else INK)
+    if names:
+        axes.legend(ncols=2, loc="upper left", fontsize=8)
+    axes.axhline(1, color=AXIS, linewidth=0.8, zorder=0)
+    axes.grid(axis="x", visible=False)
+    axes.set_ylabel("relative to plain convolutions")
+    axes.margins(y=0.14)
+    axes.set_title(title)
+    return figure
+
+
+def save_ratios(ratios: Ratios, title: str, path: Path) -> None:
+    """The figure of `onelip measure time --figure`, in the format of the path's suffix."""
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InvalidInputError(f"{path} is not the name of a figure, let it end in .png, .svg, .pdf")
+    content = io.BytesIO()
+    with figure_style():
+        draw_ratios(ratios, title).savefig(content, format=path.suffix[1:].lower(), dpi=160)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content.getvalue())

@@ -14,9 +14,8 @@ from onelip.bench.records.durations import format_duration
 from onelip.bench.report.figures.drawing import INK, ReportFigure, draw_mark, line_look, panels, plain_log_ticks, tell
 from onelip.bench.report.figures.labels import label_line_ends
 from onelip.bench.report.method_style import method_style, size_order
-from onelip.bench.report.published_study import published_result
 from onelip.bench.report.study_rows import Budget
-from onelip.bench.report.trained_models import TrainedModel, by_dataset, longest_budget
+from onelip.bench.report.trained_models import TrainedModel, by_dataset, longest_budget, published_result
 from onelip.protocol import RADIUS_NUMERATORS
 
 

@@ -18,9 +18,8 @@ from matplotlib.projections.polar import PolarAxes
 
 from onelip.bench.paper.published import published_epochs
 from onelip.bench.records.specs import NetworkSpec
-from onelip.bench.report.figures.drawing import GRID, INK, ReportFigure, new_figure, tell
+from onelip.bench.report.figures.drawing import AXIS, GRID, ReportFigure, new_figure, tell
 from onelip.bench.report.method_style import method_style
-from onelip.bench.report.published_study import published_models
 from onelip.bench.report.report_table import METHOD, Column, ReportTable, percent, ratio
 from onelip.bench.report.study_rows import WITHOUT_GUARANTEE, StudyResults
 from onelip.bench.report.trained_models import (
@@ -28,6 +27,7 @@ from onelip.bench.report.trained_models import (
     longest_budget,
     main_memory,
     main_times,
+    published_models,
     relative_to_plain,
 )
 
@@ -35,9 +35,8 @@ RINGS = 5
 _COLUMNS = 4
 _LEAST_METRICS = 3
 _SCALE = (
-    "Each axis ranks these methods, as the paper's figure does: the best is at the rim (5), the worst at the innermost "
-    "ring (1). The numbers are the values and, after #, the rank; ranks go by order alone, even where differences may "
-    "be chance."
+    "Each axis ranks these methods from 1 (the worst) to 5 (the best, at the rim), as the paper's figure does. Beside "
+    "it stand the value and, after #, the rank; ranks go by order alone, even where differences may be chance."
 )
 _PAPERS_COSTS = (
     "From the paper's tables for CIFAR-10 after 24 hours on an A100; training time is relative to the fastest "
@@ -169,24 +168,32 @@ def _panel(axes: PolarAxes, method: str, metrics: Sequence[RadarMetric]) -> None
     axes.set_theta_zero_location("N")
     axes.set_theta_direction(-1)
     axes.set_ylim(0, RINGS)
-    axes.set_yticks(range(1, RINGS + 1), [""] * RINGS)
+    axes.set_yticks(range(1, RINGS + 1), [str(ring) for ring in range(1, RINGS + 1)], fontsize=6, color=AXIS)
+    axes.set_rlabel_position(180 / len(metrics))  # half-way between two axes
     axes.set_xticks(angles, [""] * len(angles))
     for angle, metric in zip(angles, metrics, strict=True):
         # Written by hand: labels of the axis are centred, and those at the sides would lie on the plot.
-        side = round(math.sin(angle), 6)
-        place = {"ha": "center" if side == 0 else "left" if side > 0 else "right", "va": "center", "fontsize": 7.5}
-        name, between = metric.name.lower().replace(" ", "\n"), " " if side == 0 else "\n"
-        words = f"{name}\n{metric.shown(method)}{between}#{metric.rank(method)}"
-        axes.text(angle, RINGS + (1.1 if side == 0 else 0.35), words, clip_on=False, **place)
+        side, name = round(math.sin(angle), 6), metric.name.lower()
+        words = [name, f"{metric.shown(method)} #{metric.rank(method)}"]
+        if side:  # narrow
+            words = [*name.split(), *words[1].rsplit(" ", 1)]
+        axes.text(
+            angle,
+            RINGS + 0.35,
+            "\n".join(words),
+            ha="left" if side > 0 else "right" if side < 0 else "center",
+            va="center" if side else "bottom" if math.cos(angle) > 0 else "top",
+            fontsize=7.5,
+        )
     axes.grid(color=GRID)
     axes.spines["polar"].set_color(GRID)
     ring, outline = [*angles, angles[0]], [*positions, positions[0]]
     axes.fill(ring, outline, color=style.light, alpha=0.28, linewidth=0)
-    axes.plot(ring, outline, color=style.light, linewidth=2)
+    axes.plot(ring, outline, color=style.light, linewidth=2, clip_on=False)
     for angle, position, metric in zip(angles, positions, metrics, strict=True):
-        mark = axes.scatter(angle, position, color=style.light, s=16, zorder=3)
+        mark = axes.scatter(angle, position, color=style.light, s=16, zorder=3, clip_on=False)
         tell(mark, f"{style.label}, {metric.name.lower()}: {metric.shown(method)} #{metric.rank(method)}")
-    axes.set_title(style.label, color=INK, pad=34)
+    axes.set_title(style.label, pad=26)
 
 
 def radar_table(metrics: Sequence[RadarMetric]) -> ReportTable:

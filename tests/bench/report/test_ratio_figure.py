@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
-from onelip.bench.measurement.ratio_figure import draw_ratios, save_ratios
+from onelip.bench.report.figures.cost_lines import draw_ratios, save_ratios
 from onelip.errors import InvalidInputError
 
 RATIOS = {
