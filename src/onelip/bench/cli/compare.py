@@ -21,9 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from onelip.bench.cli.data_argument import dataset_name
 from onelip.bench.cli.engine_options import EngineOptions
-from onelip.bench.cli.options import DATASETS, FOLDER, METHODS, Output
+from onelip.bench.cli.options import DATASETS, FOLDER, METHODS, Output, dataset_name
 from onelip.bench.cli.report import write_study_report
 from onelip.bench.data import load
 from onelip.bench.engines.driver import Driver

@@ -17,8 +17,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from onelip.bench.cli.data_argument import describe, read_path
-from onelip.bench.cli.options import Json, Output, sub_commands
+from onelip.bench.cli.options import Json, Output, describe, read_path, sub_commands
 from onelip.bench.data import DataError, get_dataset, list_datasets, load
 from onelip.bench.data.cache import cache_file, list_own, load_cached, read_note
 from onelip.bench.data.catalogue import get_entry, is_embedded

@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal
 import torch
 from cyclopts import Group, Parameter
 
-from onelip.bench.cli.data_argument import dataset_name
 from onelip.bench.cli.options import (
     AT_LEAST_1,
     DATASETS,
@@ -28,6 +27,7 @@ from onelip.bench.cli.options import (
     ODD,
     POSITIVE,
     Output,
+    dataset_name,
     sub_commands,
 )
 from onelip.bench.cli.outcome_tables import print_outcomes
