@@ -12,11 +12,11 @@ import tiny_data
 
 from onelip.bench.records import read_dataclass
 from onelip.bench.study.job_base import Job
+from onelip.bench.study.jobs import TrainJob
 from onelip.bench.study.options import MAIN_METHODS, StudyOptions, beside_preset, preset
 from onelip.bench.study.planner import plan
 from onelip.bench.study.search import SearchJob, TrialJob
 from onelip.bench.study.study_file import find_name
-from onelip.bench.study.train_job import TrainJob
 from onelip.errors import InvalidInputError
 
 _nowhere = Path("/nonexistent")

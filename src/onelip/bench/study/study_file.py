@@ -18,11 +18,10 @@ from onelip.bench.measurement.measurements import fingerprint
 from onelip.bench.measurement.sources import source_stamp
 from onelip.bench.records import LARGEST_PLAN, STUDY_FILE, RunSpec, dump_json, parse_json, read_dataclass
 from onelip.bench.study.job_base import Job
-from onelip.bench.study.measure_job import MeasureJob
+from onelip.bench.study.jobs import MeasureJob, TrainJob
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
 from onelip.bench.study.search import SearchConfig, SearchJob, TrialJob
-from onelip.bench.study.train_job import TrainJob
 from onelip.errors import InvalidInputError
 from onelip.factories import is_factory_name
 from onelip.version import __version__
