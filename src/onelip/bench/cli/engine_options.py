@@ -10,11 +10,12 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from onelip.bench.cli.options import AT_LEAST_1, DURATION
-from onelip.bench.engines.engine_base import Engine, usable_cores
+from onelip.bench.engines.engine_base import Engine
 from onelip.bench.engines.local_engine import LocalEngine, visible_gpus
 from onelip.bench.engines.ray_engine import RayEngine
 from onelip.bench.engines.slurm_engine import SlurmEngine, SlurmRequest
 from onelip.bench.records.durations import parse_duration
+from onelip.bench.records.machine import usable_cores
 from onelip.bench.study.options import StudyOptions
 from onelip.errors import InvalidInputError
 

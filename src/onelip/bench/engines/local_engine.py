@@ -18,9 +18,9 @@ from onelip.bench.engines.engine_base import (
     gpu_share,
     look_until,
     start_process,
-    usable_cores,
 )
 from onelip.bench.measurement.memory import available_memory
+from onelip.bench.records.machine import usable_cores
 from onelip.bench.study.estimates import training_bytes
 from onelip.bench.study.job_base import Job
 
