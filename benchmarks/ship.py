@@ -11,33 +11,31 @@ from typing import Any
 
 import onelip
 from onelip.atomic_files import write_atomically
-from onelip.bench.records import RunStatus, dump_json, read_record
+from onelip.bench.records import RunStatus, dump_json, read_record, view
+from onelip.bench.records.views import TrainResult
 from onelip.bench.training.loop import MODEL_FILE
 from onelip.errors import InvalidInputError
-from onelip.protocol import RADIUS_NUMERATORS
 
 
 def card_of_run(folder: Path, name: str) -> dict[str, Any]:
     """The card of a finished run that was evaluated on the test set."""
     record = read_record(folder)
-    metrics = record.metrics
-    if record.status is not RunStatus.FINISHED or record.model_sha256 is None or "test_accuracy" not in metrics:
+    result = view(record).result if record.status is RunStatus.FINISHED else None
+    if not isinstance(result, TrainResult) or record.model_sha256 is None or result.test_accuracy is None:
         raise InvalidInputError(f"{folder}: a card needs a finished training that was evaluated on the test set")
     return {
         "name": name,
         "network": record.network.label,
         "sha256": record.model_sha256,
         "data": record.network.dataset,
-        "images": metrics["test_images"],
-        "accuracy": metrics["test_accuracy"],
-        "certified_accuracy": {
-            str(radius): metrics[f"test_certified_accuracy_{radius}"] for radius in RADIUS_NUMERATORS
-        },
-        "lipschitz_bound": metrics["test_lipschitz_bound"],
+        "images": result.test_images,
+        "accuracy": result.test_accuracy,
+        "certified_accuracy": {str(radius): share for radius, share in result.certified.items()},
+        "lipschitz_bound": result.test_lipschitz_bound,
         "arithmetic": "float64: the exact function of the stored weights, and the program in float64",
         "command": " ".join(["onelip", *without_folder(record.command[1:])]),
-        "core_seconds": metrics["core_seconds"],
-        "steps": metrics["steps"],
+        "core_seconds": result.core_seconds,
+        "steps": record.metrics["steps"],
         "seed": record.seed,
         "commit": None if record.commit is None else record.commit["id"],
         "versions": record.versions,

@@ -28,12 +28,11 @@ from onelip.bench.records.store import known_record
 from onelip.bench.study.attempts import ExitCode
 from onelip.bench.study.estimates import KIND as MEASURE
 from onelip.bench.study.job_base import RUNS, Job, JobOptions, JobStatus
+from onelip.bench.study.jobs import MeasureJob, TrainJob
 from onelip.bench.study.live_view import short_duration
-from onelip.bench.study.measure_job import MeasureJob
 from onelip.bench.study.options import preset
 from onelip.bench.study.planner import plan
 from onelip.bench.study.search import GOAL, TrialJob
-from onelip.bench.study.train_job import TrainJob
 from onelip.bench.training.loop import KIND as TRAIN
 from onelip.errors import InvalidInputError
 

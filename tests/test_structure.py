@@ -21,7 +21,7 @@ ALLOWED = {
     ("bench/records/machine.py", "torch"),
     # `onelip train --help` does without it.
     ("bench/cli/train.py", "onelip.bench"),
-    ("bench/cli/data_argument.py", "onelip"),
+    ("bench/cli/options.py", "onelip"),
     ("bench/records/resume_file.py", "torch"),
 }
 

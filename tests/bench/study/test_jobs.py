@@ -19,12 +19,11 @@ from onelip.bench.records.machine import ENGINE_VARIABLE
 from onelip.bench.study.attempts import ExitCode, attempt
 from onelip.bench.study.estimates import seconds_per_epoch
 from onelip.bench.study.job_base import Job, JobOptions, JobState, JobStatus
-from onelip.bench.study.measure_job import MeasureJob
+from onelip.bench.study.jobs import MeasureJob, TrainJob
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
 from onelip.bench.study.search import GOAL
 from onelip.bench.study.study_file import add_to_study
-from onelip.bench.study.train_job import TrainJob
 from onelip.bench.training.trainer import DivergedError, Trainer
 
 
@@ -100,7 +99,7 @@ def test_a_training_that_cannot_be_certified(tmp_path: Path, monkeypatch: pytest
 
     jobs = _plan(epochs=1)
     with monkeypatch.context() as patch:
-        patch.setattr(f"onelip.bench.study.train_job.{broken}", fail)
+        patch.setattr(f"onelip.bench.study.jobs.{broken}", fail)
         (state,) = _drive(jobs, tmp_path).values()
     assert state.status is JobStatus.FAILED
     assert "no bound" in str(state.reason)

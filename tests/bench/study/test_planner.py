@@ -11,12 +11,12 @@ import pytest
 import tiny_data
 
 from onelip.bench.records import read_dataclass
+from onelip.bench.records.store import find_name
 from onelip.bench.study.job_base import Job
+from onelip.bench.study.jobs import TrainJob
 from onelip.bench.study.options import MAIN_METHODS, StudyOptions, beside_preset, preset
 from onelip.bench.study.planner import plan
 from onelip.bench.study.search import SearchJob, TrialJob
-from onelip.bench.study.study_file import find_name
-from onelip.bench.study.train_job import TrainJob
 from onelip.errors import InvalidInputError
 
 _nowhere = Path("/nonexistent")
@@ -135,12 +135,12 @@ def test_several_options_have_every_job_once() -> None:
 
 def test_jobs_are_found_by_name() -> None:
     names = [job.name for job in plan(_options(search_runs=2))]
-    assert [find_name(names, name) for name in names] == names
-    assert find_name(names, "search-") == next(name for name in names if name.startswith("search-"))
+    assert [find_name(names, name, "job", Path()) for name in names] == names
+    assert find_name(names, "search-", "job", Path()) == next(name for name in names if name.startswith("search-"))
     with pytest.raises(InvalidInputError, match=r"2 .*'trial-'"):
-        find_name(names, "trial-")
+        find_name(names, "trial-", "job", Path())
     with pytest.raises(InvalidInputError, match="nothing"):
-        find_name(names, "nothing")
+        find_name(names, "nothing", "job", Path())
 
 
 def test_trials_have_points_of_their_own() -> None:

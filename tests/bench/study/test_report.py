@@ -13,10 +13,10 @@ from onelip.bench.report.findings import notes
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.result_tables import result_tables
 from onelip.bench.report.trained_models import all_settings, chosen_models
+from onelip.bench.study.jobs import TrainJob
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
 from onelip.bench.study.study_file import add_to_study
-from onelip.bench.study.train_job import TrainJob
 
 
 @pytest.fixture(autouse=True)

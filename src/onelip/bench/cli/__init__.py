@@ -21,7 +21,7 @@ from cyclopts import App, CoercionError, CycloptsError, Group, Parameter, Token,
 from cyclopts.help import DefaultFormatter, PanelSpec
 from rich import box
 
-from onelip.bench.cli.messages import message_of, refuse_dropped
+from onelip.bench.cli.messages import message_of
 from onelip.bench.terminal import Terminal, say
 from onelip.errors import InvalidInputError, OnelipError, did_you_mean
 from onelip.version import __version__
@@ -41,6 +41,19 @@ onelip train --method soc --dataset cifar10-mini --budget 1m
 OPTIONS = Group("Options", sort_key=3)
 _DAILY = ("compare", "train", "evaluate", "report", "measure", "advise", "data", "doctor")
 """The commands that the help lists first, in this order."""
+
+_NO_SIMULATION = "is gone with --engine simulate: use benchmarks/simulated_cluster.py"
+_SHARED_FOLDER = "is gone: Ray needs a folder --out that all nodes see"
+_DROPPED = {
+    "plan": "is gone: use `onelip compare --preset paper --dry-run`, which has the hours of each stage",
+    "tune": "is gone: it gained too little, and every machine has the built-in values",
+    "compare --engine simulate": "is gone: use --dry-run, or benchmarks/simulated_cluster.py",
+    **dict.fromkeys(("compare --nodes", "compare --gpus-per-node", "compare --failures"), _NO_SIMULATION),
+    **dict.fromkeys(("compare --no-shared-fs", "compare --worker-dir"), _SHARED_FOLDER),
+    "search --sampler": "is gone: the points of a search are random, as in the paper; leave it out",
+    "search --pruner": "is gone: trials are trained to their end, as in the paper; leave it out",
+}
+"""What was there in the version before: a command, or an option behind one."""
 
 
 def commands() -> dict[str, str]:
@@ -96,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Parse and run one command line; returns the exit code."""
     try:
-        refuse_dropped(arguments)
+        _refuse_dropped(arguments)
         code = _run(arguments)
         sys.stdout.flush()  # a reader that has gone is met here, not when Python ends
         return code
@@ -119,6 +132,15 @@ def run(arguments: list[str]) -> int:
     except MemoryError:
         say("there is not enough memory for this")
         return 2
+
+
+def _refuse_dropped(arguments: Sequence[str]) -> None:
+    """Say what to use in place of what is gone."""
+    command, line = arguments[:1], f"{' '.join(arguments[1:]).replace('=', ' ')} "
+    for gone, instead in _DROPPED.items():
+        name, _, option = gone.partition(" ")
+        if command == [name] and f"{option} " in line:
+            raise InvalidInputError(f"{option or name} {instead}")
 
 
 def _drop_unwritten_output() -> None:

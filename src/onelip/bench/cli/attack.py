@@ -37,7 +37,6 @@ class Command(NetworkOnImages):
     """Images that are attacked at once."""
 
     def run(self) -> int:
-        """Print accuracy, robust accuracy under each attack, and certified accuracy."""
         eps = [_fraction(value) for value in self.eps]
         check_attacks(self.attacks, eps)
         model = self.network().eval()

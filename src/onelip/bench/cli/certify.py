@@ -29,7 +29,6 @@ class Command(NetworkOnImages):
     """Programs that the radii hold for; a proof is about the exact function."""
 
     def run(self) -> int:
-        """Print accuracy, certified accuracy and radii, and write the proof."""
         model = self.network().eval()
         [(x, labels)] = self.first_images(model)
         with stages(self.quiet) as tell:

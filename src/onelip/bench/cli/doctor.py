@@ -28,18 +28,13 @@ from torch import Tensor, nn
 
 import onelip
 from onelip.atomic_files import replace_files
-from onelip.bench.cli.options import Output, checked, in_a_folder
+from onelip.bench.cli.options import Output, checked, in_a_folder, must
 from onelip.bench.data import get_dataset, list_datasets, load
 from onelip.bench.data.cache import read_note
 from onelip.bench.data.catalogue import is_embedded
 from onelip.bench.measurement.second_device import device_report, failed_tests, page, second_device
 from onelip.bench.records import dump_json
-from onelip.bench.records.machine import (
-    HUGE_PAGES,
-    free_cores,
-    machine_facts,
-    threads_without_cores,
-)
+from onelip.bench.records.machine import HUGE_PAGES, free_cores, machine_facts, threads_without_cores
 from onelip.bench.terminal import Terminal, plain_table, stages
 from onelip.certification.certificates import Certificate
 from onelip.certification.precision import ieee_arithmetic
@@ -75,14 +70,12 @@ class Finding:
     text: str
 
 
-def _json_file(path: Path) -> None:
-    if path.suffix != ".json":
-        raise ValueError("must end in .json")
+_JSON_FILE = checked(must(lambda path: path.suffix == ".json", "must end in .json"), in_a_folder)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command(Output):
-    report: Annotated[Path | None, checked(_json_file, in_a_folder)] = None
+    report: Annotated[Path | None, _JSON_FILE] = None
     """Write a report of the device to this file, which ends in .json, and a page of Markdown beside it."""
     device: str | None = None
     """The device of the report: cuda, mps, xla, cpu; the accelerator that torch finds if not given."""

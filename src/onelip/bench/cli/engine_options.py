@@ -10,11 +10,12 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from onelip.bench.cli.options import AT_LEAST_1, DURATION
-from onelip.bench.engines.engine_base import Engine, usable_cores
+from onelip.bench.engines.engine_base import Engine
 from onelip.bench.engines.local_engine import LocalEngine, visible_gpus
 from onelip.bench.engines.ray_engine import RayEngine
 from onelip.bench.engines.slurm_engine import SlurmEngine, SlurmRequest
 from onelip.bench.records.durations import parse_duration
+from onelip.bench.records.machine import usable_cores
 from onelip.bench.study.options import StudyOptions
 from onelip.errors import InvalidInputError
 
@@ -55,12 +56,13 @@ class EngineOptions:
     def make_engine(self, study: Path, options: Sequence[StudyOptions]) -> Engine:
         """The engine, ready to start jobs; an extra that is missing is named."""
         device, split = options[0].device, self.gpus_per_training
+        shared = {"checkpoint_every": self.checkpoint_every, "gpus_per_training": split}
         match self.engine:
             case "local":
                 # Processor time leaves room for neighbours, and small networks do not fill several cores.
                 on_cpu = usable_cores() // split if all(one.clock == "cores" for one in options) else 1
                 workers = self.workers or (len(visible_gpus()) // split if device == "cuda" else max(1, on_cpu))
-                return LocalEngine(study, workers, self.checkpoint_every, split)
+                return LocalEngine(study, workers, **shared)
             case "ray":
                 return RayEngine(
                     study,
@@ -69,15 +71,14 @@ class EngineOptions:
                     cpus_per_job=self.cpus_per_job,
                     card_gib=self.gpu_memory,
                     constraint=self.constraint,
-                    checkpoint_every=self.checkpoint_every,
-                    gpus_per_training=split,
                     device=device,
+                    **shared,
                 )
             case "slurm":
                 request = SlurmRequest(
                     self.partition, self.account, self.constraint, parse_duration(self.time), self.cpus_per_job
                 )
-                return SlurmEngine(study, request, self.checkpoint_every, split, is_local=self.slurm_local)
+                return SlurmEngine(study, request, is_local=self.slurm_local, **shared)
 
     def arguments(self) -> list[str]:
         """As words of a command line: those that are not as they are by default."""

@@ -31,7 +31,6 @@ class Command(Output, Device, RunsFolder):
     """module:function that built the network, if it is one of your own: evaluating imports it, which runs its code."""
 
     def run(self) -> int:
-        """Evaluate one run."""
         usable_device(self.device)
         search_working_folder()
         folder = find_run(self.runs_dir, self.name)

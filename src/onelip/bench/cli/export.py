@@ -33,7 +33,6 @@ class Command(SavedNetwork):
     """Shape of one input, such as 3 32 32; by default what the network says, or that of the data of its run."""
 
     def run(self) -> int:
-        """Export and say what was written."""
         if self.onnx is None and self.torch_export is None:
             raise InvalidInputError("say what to write: --onnx FILE, --torch-export FILE, or both")
         model = self.network()

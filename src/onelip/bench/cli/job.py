@@ -46,7 +46,6 @@ class Command:
     """Processes that train together, one per GPU, started as torchrun does; other jobs are always one."""
 
     def run(self) -> int:
-        """Do it."""
         stop = threading.Event()
         engine = int(os.environ.get(PARENT_VARIABLE, "0"))
 

@@ -32,7 +32,6 @@ class Command(Json):
     """Only jobs in these states."""
 
     def run(self) -> int:
-        """Print them."""
         options = stored_options(self.study)
         if not options:
             raise InvalidInputError(f"{self.study}: is not the folder of a study; `onelip compare` makes one")

@@ -11,6 +11,7 @@ for hours to days, with estimates of the constant in some cases.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,8 @@ from onelip import pretrained
 from onelip.atomic_files import write_atomically
 from onelip.bench.cli.options import FILE
 from onelip.bench.paper.published import published_later, published_state_of_the_art
-from onelip.bench.records import RunRecord, RunStatus, load_records
+from onelip.bench.records import RunRecord, RunStatus, load_records, view
+from onelip.bench.records.views import TrainResult
 from onelip.bench.report.report_table import Column, ReportTable, Row, percent, words
 from onelip.bench.report.shares import mean_share
 from onelip.bench.report.table_files import to_markdown
@@ -35,7 +37,6 @@ class Command:
     """Where to write the page, in Markdown; by default it is printed."""
 
     def run(self) -> int:
-        """Print or write the page."""
         records = [run.record for folder in self.runs for run in load_records(folder).runs]
         page = leaderboard_page([*rows_of_shipped_networks(), *rows_of_runs(records)])
         if self.out is None:
@@ -54,18 +55,14 @@ def rows_of_runs(records: Iterable[RunRecord]) -> list[Row]:
     """Trainings on CIFAR-10 that ended, were timed and were certified on all test images."""
     found = []
     for record in records:
-        metrics = record.metrics
-        if (
-            record.kind == "train"
-            and record.status is RunStatus.FINISHED
-            and record.network.dataset == "cifar10"
-            and metrics.get("test_images") == _TEST_IMAGES
-            and "core_seconds" in metrics
-        ):
+        is_trained = record.kind == "train" and record.status is RunStatus.FINISHED
+        if not is_trained or record.network.dataset != "cifar10":
+            continue
+        result = view(record).result
+        if isinstance(result, TrainResult) and result.test_images == _TEST_IMAGES and result.core_seconds is not None:
             label = f"{record.network.label}, recipe {record.config.get('recipe')}, seed {record.seed}"
-            certified = {radius: metrics[f"test_certified_accuracy_{radius}"] for radius in RADIUS_NUMERATORS}
-            bound = metrics["test_lipschitz_bound"]
-            found.append(_row(metrics["core_seconds"], label, metrics["test_accuracy"], certified, bound))
+            figures = (result.test_accuracy, result.certified, result.test_lipschitz_bound)
+            found.append(_row(result.core_seconds, label, *figures))
     return found
 
 
@@ -79,9 +76,9 @@ def rows_of_shipped_networks() -> list[Row]:
     return found
 
 
-def _row(core_seconds: float, label: str, accuracy: float, certified: Mapping[int, float], bound: float) -> Row:
-    first, *rest = certified.values()
-    return (core_seconds, label, accuracy, mean_share([first], _TEST_IMAGES), *rest, bound)
+def _row(seconds: float, label: str, accuracy: float | None, certified: Mapping[int, float], bound: Any) -> Row:
+    first, *rest = (certified.get(radius, math.nan) for radius in RADIUS_NUMERATORS)
+    return (seconds, label, accuracy, mean_share([first], _TEST_IMAGES), *rest, bound)
 
 
 def leaderboard_page(rows: Iterable[Row]) -> str:

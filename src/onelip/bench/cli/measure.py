@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal
 import torch
 from cyclopts import Group, Parameter
 
-from onelip.bench.cli.data_argument import dataset_name
 from onelip.bench.cli.options import (
     AT_LEAST_1,
     DATASETS,
@@ -28,6 +27,7 @@ from onelip.bench.cli.options import (
     ODD,
     POSITIVE,
     Output,
+    dataset_name,
     sub_commands,
 )
 from onelip.bench.cli.outcome_tables import print_outcomes
@@ -38,7 +38,6 @@ from onelip.bench.measurement import (
     Measurement,
     Outcome,
     Quantity,
-    Rounds,
     run_measurement,
 )
 from onelip.bench.measurement.peers import PEERS, installed_peers, peer_versions
@@ -130,7 +129,7 @@ class Networks(Output):
         reference = [REFERENCE] if quantity in ("memory", "macs") else []
         return [*reference, *(names or ours), *(installed_peers() if self.peers else ())]
 
-    def run(self, measurements: Sequence[Measurement]) -> list[Outcome]:
+    def outcomes(self, measurements: Sequence[Measurement]) -> list[Outcome]:
         """Measure one after the other."""
         outcomes: list[Outcome] = []
         with stages(self.quiet) as tell:
@@ -138,6 +137,10 @@ class Networks(Output):
                 tell(f"[{number}/{len(measurements)}] {measurement.network.label}")
                 outcomes.append(run_measurement(measurement, self.runs_dir, again=self.again))
         return outcomes
+
+    def report(self, quantity: Quantity, **options: Any) -> int:
+        """Measure and show a quantity of all of them."""
+        return self.show(self.outcomes(self.measurements(quantity, **options)))
 
     def show(self, outcomes: Sequence[Outcome], budget: str | None = None) -> int:
         """Print tables or JSON; 1 if something failed."""
@@ -162,18 +165,15 @@ class Repetitions:
 
     def options(self) -> dict[str, Any]:
         """Device and rounds; the usual ones are None, so that their records stay the same."""
-        device = usable_device(self.device)
-        return {"device": device, "rounds": self._rounds(device)}
-
-    def _rounds(self, device: str) -> Rounds | None:
-        usual = default_rounds(torch.device(device))
         if self.seconds is not None and self.rounds is not None:
             raise InvalidInputError("pass either --seconds or --rounds, not both")
+        device = usable_device(self.device)
+        rounds, usual = None, default_rounds(torch.device(device))
         if self.rounds is not None:
-            return replace(usual, warm_up=1, least=self.rounds, most=self.rounds)
-        if self.seconds is not None:
-            return replace(usual, seconds=self.seconds)
-        return None
+            rounds = replace(usual, warm_up=1, least=self.rounds, most=self.rounds)
+        elif self.seconds is not None:
+            rounds = replace(usual, seconds=self.seconds)
+        return {"device": device, "rounds": rounds}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,11 +199,10 @@ class Time:
     """Draw the ratios of time, and of predicted memory, into this file (png, svg or pdf)."""
 
     def run(self) -> int:
-        """Measure, print and draw."""
         measurements = self.networks.measurements("time", **self.repetitions.options())
         if self.figure is not None and len({(m.network.size_name, m.network.dataset) for m in measurements}) > 1:
             raise InvalidInputError("--figure shows one size on one data set")
-        outcomes = self.networks.run(measurements)
+        outcomes = self.networks.outcomes(measurements)
         if self.figure is not None:
             self._draw(outcomes, self.figure)
         return self.networks.show(outcomes, self.budget)
@@ -213,7 +212,7 @@ class Time:
             # Layers of other packages look at values, which predictions do not have.
             device = "cpu" if method in PEERS else PREDICTED
             network = replace(outcomes[0].measurement.network, method=method)
-            [outcome] = self.networks.run([Measurement("memory", network, self.networks.batch_size, device)])
+            [outcome] = self.networks.outcomes([Measurement("memory", network, self.networks.batch_size, device)])
             return outcome.metrics["training"] if outcome.fits else float("nan")
 
         plain = memory(REFERENCE)
@@ -253,14 +252,13 @@ class Memory:
     """cpu, cuda, cuda:1, ...; auto is cuda where there is one."""
 
     def run(self) -> int:
-        """Measure or predict, and print."""
         kind = self.device.partition(":")[0]
         if self.predict and kind not in ("auto", "cpu", "cuda"):
             raise InvalidInputError(f"--device {self.device}: memory is predicted on cpu or cuda")
         device = kind if self.predict and kind != "auto" else usable_device(self.device)
         if self.predict:
             device = PREDICTED_ON_GPU if device == "cuda" else PREDICTED
-        return self.networks.show(self.networks.run(self.networks.measurements("memory", device=device)))
+        return self.networks.report("memory", device=device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,8 +276,7 @@ class Macs:
     networks: Networks = field(default_factory=Networks)
 
     def run(self) -> int:
-        """Count and print."""
-        return self.networks.show(self.networks.run(self.networks.measurements("macs")))
+        return self.networks.report("macs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,10 +297,7 @@ class Certify:
     """Which program the certificates speak of."""
 
     def run(self) -> int:
-        """Measure and print."""
-        options = self.repetitions.options()
-        measurements = self.networks.measurements("certify", arithmetic=self.arithmetic, **options)
-        return self.networks.show(self.networks.run(measurements))
+        return self.networks.report("certify", arithmetic=self.arithmetic, **self.repetitions.options())
 
 
 Command = sub_commands("measure", time=Time, memory=Memory, macs=Macs, certify=Certify)

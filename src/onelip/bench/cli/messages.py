@@ -1,8 +1,8 @@
-"""What a bad command line is answered with: one line in the words of onelip, for what is wrong and for what is gone."""
+"""What a bad command line is answered with: one line in the words of onelip."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import get_args
 
 from cyclopts import App
@@ -17,7 +17,7 @@ from cyclopts.exceptions import (
     ValidationError,
 )
 
-from onelip.errors import InvalidInputError, did_you_mean
+from onelip.errors import did_you_mean
 
 _KINDS = {int: "no whole number", float: "no number"}
 
@@ -72,26 +72,3 @@ def _closest(word: str, options: Iterable[str]) -> str:
     """`did_you_mean` without the dashes, which all options share."""
     close = did_you_mean(word.lstrip("-"), [option.lstrip("-") for option in options])
     return close.replace("mean '", "mean '--")
-
-
-_NO_SIMULATION = "is gone with --engine simulate: use benchmarks/simulated_cluster.py"
-_SHARED_FOLDER = "is gone: Ray needs a folder --out that all nodes see"
-_DROPPED = {
-    "plan": "is gone: use `onelip compare --preset paper --dry-run`, which has the hours of each stage",
-    "tune": "is gone: it gained too little, and every machine has the built-in values",
-    "compare --engine simulate": "is gone: use --dry-run, or benchmarks/simulated_cluster.py",
-    **dict.fromkeys(("compare --nodes", "compare --gpus-per-node", "compare --failures"), _NO_SIMULATION),
-    **dict.fromkeys(("compare --no-shared-fs", "compare --worker-dir"), _SHARED_FOLDER),
-    "search --sampler": "is gone: the points of a search are random, as in the paper; leave it out",
-    "search --pruner": "is gone: trials are trained to their end, as in the paper; leave it out",
-}
-"""What was there in the version before: a command, or an option behind one."""
-
-
-def refuse_dropped(arguments: Sequence[str]) -> None:
-    """Say what to use in place of what is gone."""
-    command, line = arguments[:1], f"{' '.join(arguments[1:]).replace('=', ' ')} "
-    for gone, instead in _DROPPED.items():
-        name, _, option = gone.partition(" ")
-        if command == [name] and f"{option} " in line:
-            raise InvalidInputError(f"{option or name} {instead}")

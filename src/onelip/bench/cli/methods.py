@@ -26,7 +26,6 @@ from onelip.layers import list_methods
 @dataclass(frozen=True, kw_only=True)
 class Command(Json):
     def run(self) -> int:
-        """Print one row, or one JSON object, per method."""
         methods = list_methods()
         if self.json:
             known = [asdict(method) | costs_and_setting(method.key) for method in methods]

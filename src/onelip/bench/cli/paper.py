@@ -37,7 +37,6 @@ class Command(Output):
     """Print the names, what they are in the paper, and the commands that make our records."""
 
     def run(self) -> int:
-        """Write them and say where they are."""
         console = Terminal(soft_wrap=True)
         if self.list:
             rows = [(item.name, f"{item.place}: {item.title}", item.make) for item in ITEMS]

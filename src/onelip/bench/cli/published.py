@@ -78,7 +78,6 @@ class Command(Json):
     """Print CSV."""
 
     def run(self) -> int:
-        """Print the chosen rows."""
         if self.json and self.csv:
             raise InvalidInputError("choose one of --json and --csv")
         rows = self._rows()

@@ -33,34 +33,33 @@ class Command(Output):
     """The table of complexities, or none."""
 
     def run(self) -> int:
-        """Build it and say where it is."""
-        built = build_report(self.study, self.out, theory=self.theory, quiet=self.quiet)
+        built = self.write()
         if self.json:
             print(dump_json(asdict(built)))
         else:
-            print_report(built)
+            _print(built)
         return 0
+
+    def write(self) -> WrittenReport:
+        """Write it, with progress on the error output."""
+        with stages(self.quiet) as tell:
+            return write_report(
+                self.study,
+                self.out,
+                counts=counted_costs() if self.theory else None,
+                progress=lambda what, done, total: tell(f"figure {done + 1} of {total}"),
+            )
 
 
 def write_study_report(study: Path, *, quiet: bool) -> None:
     """Write the report of a folder of runs and say where it is: the last step of `onelip compare`."""
-    print_report(build_report(study, None, theory=True, quiet=quiet), quiet=quiet)
+    built = Command(study=study, quiet=quiet).write()
+    if not quiet:
+        _print(built)
 
 
-def build_report(study: Path, out: Path | None, *, theory: bool, quiet: bool) -> WrittenReport:
-    """Write the report of a folder of runs, with progress on the error output."""
-    with stages(quiet) as tell:
-        return write_report(
-            study,
-            out,
-            counts=counted_costs() if theory else None,
-            progress=lambda what, done, total: tell(f"figure {done + 1} of {total}"),
-        )
-
-
-def print_report(built: WrittenReport, *, quiet: bool = False) -> None:
-    """Say where the report is, and what it does not have."""
-    console = Terminal(soft_wrap=True, quiet=quiet)
+def _print(built: WrittenReport) -> None:
+    console = Terminal(soft_wrap=True)
     for sentence in built.absent:
         console.print(f"missing: {sentence}")
     if built.unreadable:

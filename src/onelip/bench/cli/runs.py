@@ -46,7 +46,6 @@ class ListRuns(Json, RunsFolder):
     """Metrics to show as columns."""
 
     def run(self) -> int:
-        """Print the chosen runs."""
         loaded = load_records(self.runs_dir)
         runs = [run for run in loaded.runs if self._chosen(run)]
         if self.json:
@@ -74,7 +73,6 @@ class ShowRun(Json, RunsFolder):
     """Name of the run, or as much of its beginning as makes it unique."""
 
     def run(self) -> int:
-        """Print one record."""
         folder = find_run(self.runs_dir, self.name)
         run = StoredRun(folder, read_record(folder))
         if self.json:

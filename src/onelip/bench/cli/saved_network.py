@@ -10,8 +10,7 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from onelip.bench.cli.data_argument import dataset_name
-from onelip.bench.cli.options import AT_LEAST_1, DATASET, Output
+from onelip.bench.cli.options import AT_LEAST_1, DATASET, Output, dataset_name
 from onelip.bench.data import get_dataset, load, normalise
 from onelip.bench.records import is_run, read_record
 from onelip.checkpoints import load_model

@@ -47,7 +47,6 @@ class Command(Json):
     """Also run onelip's layers on tensors without memory and print what was counted."""
 
     def run(self) -> int:
-        """Print the table."""
         shape = LayerShape(self.b, self.s, self.c, self.k, self.t)
         rows = counted_rows(shape, self.counted)
         if not self.json:

@@ -20,8 +20,17 @@ from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Group, Parameter
 
-from onelip.bench.cli.data_argument import dataset_name, is_path
-from onelip.bench.cli.options import DATASET, METHODS, ODD, SWITCH, Checkpoints, Output, RunsFolder
+from onelip.bench.cli.options import (
+    DATASET,
+    METHODS,
+    ODD,
+    SWITCH,
+    Checkpoints,
+    Output,
+    RunsFolder,
+    dataset_name,
+    is_path,
+)
 from onelip.bench.records import NetworkSpec, RunOptions, RunRecord, RunSpec, RunStatus, run_name
 from onelip.bench.records.durations import parse_duration
 from onelip.bench.records.machine import threads_without_cores, usable_device

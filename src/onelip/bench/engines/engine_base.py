@@ -108,11 +108,6 @@ class Engine(ABC):
         )
 
 
-def usable_cores() -> int:
-    """Cores of this machine that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 _PARTS = 4
 """Most jobs that share a GPU."""
 

@@ -7,6 +7,7 @@ import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,9 +18,9 @@ from onelip.bench.engines.engine_base import (
     gpu_share,
     look_until,
     start_process,
-    usable_cores,
 )
 from onelip.bench.measurement.memory import available_memory
+from onelip.bench.records.machine import usable_cores
 from onelip.bench.study.estimates import training_bytes
 from onelip.bench.study.job_base import Job
 
@@ -46,15 +47,13 @@ class LocalEngine(Engine):
 
     name = "local"
 
-    def __init__(
-        self, study: Path, workers: int = 1, checkpoint_every: str = "30s", gpus_per_training: int = 1
-    ) -> None:
-        super().__init__(study, checkpoint_every, gpus_per_training)
+    def __init__(self, study: Path, workers: int = 1, **shared: Any) -> None:
+        super().__init__(study, **shared)
         self.workers = workers
         self._memory = available_memory()
         self._running: list[_Running] = []
         gpus = visible_gpus()
-        places = (gpus[index % len(gpus)] for index in range(workers * gpus_per_training) if gpus)
+        places = (gpus[index % len(gpus)] for index in range(workers * self.gpus_per_training) if gpus)
         self._places = Counter(places)  # more than one on a GPU, where more workers are asked for than there are
 
     def has_room(self, job: Job) -> bool:

@@ -35,9 +35,8 @@ class RayEngine(Engine):
         cpus_per_job: cores that a job asks for; one that has to run alone on a CPU asks for a whole node.
         card_gib: memory of the GPUs; small jobs whose results do not depend on time then share one.
         constraint: a resource of Ray that nodes must have, such as accelerator_type:A100.
-        checkpoint_every: time between checkpoints.
-        gpus_per_training: GPUs that a training is split over.
         device: cpu or cuda, of the study.
+        shared: arguments of `Engine`.
     """
 
     name = "ray"
@@ -50,11 +49,10 @@ class RayEngine(Engine):
         cpus_per_job: int | None = None,
         card_gib: int | None = None,
         constraint: str | None = None,
-        checkpoint_every: str = "30s",
-        gpus_per_training: int = 1,
         device: str = "cpu",
+        **shared: Any,
     ) -> None:
-        super().__init__(study, checkpoint_every, gpus_per_training)
+        super().__init__(study, **shared)
         self._ray = _import_ray()
         self.cpus_per_job, self.card_gib = cpus_per_job or 1, card_gib
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "onelip"}
@@ -80,8 +78,8 @@ class RayEngine(Engine):
         self._resources = {constraint: 0.001} if constraint else {}
         if constraint and not any(constraint in node for node in nodes):
             say(f"no node of the cluster has the resource {constraint}: all jobs wait until one joins it")
-        if device == "cuda" and max(node.get("GPU", 0) for node in nodes) < gpus_per_training:
-            say(f"no node of the cluster has {gpus_per_training} GPU: jobs wait until one joins; see `ray status`")
+        if device == "cuda" and max(node.get("GPU", 0) for node in nodes) < self.gpus_per_training:
+            say(f"no node of the cluster has {self.gpus_per_training} GPU: jobs wait until one joins; see `ray status`")
         self._tasks: dict[Any, str] = {}
         self._began: set[str] = set()
 

@@ -10,7 +10,9 @@ import contextlib
 import io
 import logging
 import shutil
+import signal
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +20,15 @@ from typing import Any
 
 import onelip
 from onelip.atomic_files import write_atomically
-from onelip.bench.engines.engine_base import Ended, Engine, gpu_share, look_until
-from onelip.bench.engines.slurm_task import SlurmTask
+from onelip.bench.engines.engine_base import (
+    PATIENCE_SECONDS,
+    Ended,
+    Engine,
+    JobCommand,
+    gpu_share,
+    look_until,
+    start_process,
+)
 from onelip.bench.study.job_base import JOBS, Job, job_folder
 from onelip.errors import InvalidInputError, OnelipError
 
@@ -49,23 +58,14 @@ class SlurmEngine(Engine):
     Args:
         study: its folder, which all nodes see under the same path.
         request: partition, account and so on.
-        checkpoint_every: time between checkpoints.
-        gpus_per_training: GPUs that a training is split over.
         is_local: submitit's local executor instead of Slurm: processes on this machine.
+        shared: arguments of `Engine`.
     """
 
     name = "slurm"
 
-    def __init__(
-        self,
-        study: Path,
-        request: SlurmRequest,
-        checkpoint_every: str = "30s",
-        gpus_per_training: int = 1,
-        *,
-        is_local: bool = False,
-    ) -> None:
-        super().__init__(study, checkpoint_every, gpus_per_training)
+    def __init__(self, study: Path, request: SlurmRequest, *, is_local: bool = False, **shared: Any) -> None:
+        super().__init__(study, **shared)
         self._submitit, self.request, self.is_local = _import_submitit(), request, is_local
         if not is_local and shutil.which("srun") is None:
             raise InvalidInputError(
@@ -231,3 +231,38 @@ def _import_submitit() -> Any:
     cloudpickle.register_pickle_by_value(onelip)  # what starts the command on a node has no need of torch itself
     submitit.core.logger.get_logger().setLevel(logging.ERROR)
     return submitit
+
+
+class SlurmTask:
+    """What submitit calls on the node: the job's command, and how to leave and continue it.
+
+    submitit calls `checkpoint` from a signal handler, in the middle of `__call__` and in the same thread. Waiting for a
+    process takes a lock, which the handler could then never get, so that a thread of its own waits for the process.
+    """
+
+    def __init__(self, command: JobCommand) -> None:
+        self.command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._waiter: threading.Thread | None = None
+
+    def __call__(self) -> int:
+        """Run the command; its exit code is the result."""
+        self._process = start_process(self.command)
+        self._waiter = threading.Thread(target=self._process.wait, daemon=True)
+        self._waiter.start()
+        while self._waiter.is_alive():
+            time.sleep(_SECONDS_PER_LOOK)
+        return self._process.returncode
+
+    def checkpoint(self) -> Any:
+        """Called on the signal before the end: let the training save, and ask for the same task again."""
+        from submitit.helpers import DelayedSubmission
+
+        if self._process is not None and self._waiter is not None:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                deadline = time.monotonic() + PATIENCE_SECONDS
+                if self._waiter.is_alive():
+                    self._process.send_signal(number)
+                while self._waiter.is_alive() and time.monotonic() < deadline:
+                    time.sleep(_SECONDS_PER_LOOK)
+        return DelayedSubmission(SlurmTask(self.command))

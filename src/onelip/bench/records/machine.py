@@ -50,14 +50,18 @@ def _fixed_facts() -> dict[str, Any]:
         "engine": os.environ.get(ENGINE_VARIABLE),
         "cpu": processor_name(),
         "cores": os.cpu_count(),
-        # in a container or batch job fewer than the machine has
-        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "usable_cores": usable_cores(),
         "memory_bytes": memory_bytes(),
         "gpus": _gpus(),
         "os": platform.platform(),
         "versions": software_versions(),
         "commit": source_commit(),
     }
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: in a container or batch job fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def device_name(device: str, processes: int = 1) -> str:

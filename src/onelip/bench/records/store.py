@@ -13,7 +13,7 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -169,14 +169,19 @@ def find_run(runs_dir: Path, name: str) -> Path:
         return path
     if not runs_dir.is_dir():
         raise InvalidInputError(f"{runs_dir}: no such folder of runs")
-    names = sorted(path.name for path in runs_dir.iterdir() if is_run(path))
-    found = [name] if name in names else [run for run in names if name and run.startswith(name)]
-    if len(found) == 1:
-        return runs_dir / found[0]
-    if name and (runs_dir / name).is_dir():
+    if name and (runs_dir / name).is_dir() and not is_run(runs_dir / name):
         raise InvalidInputError(f"{runs_dir / name}: not a run of onelip")
-    problem = f"{len(found)} runs begin with {name!r}" if found else f"no run begins with {name!r}"
-    raise InvalidInputError(f"{runs_dir}: {problem}; there are: {', '.join((found or names)[:5]) or 'none'}")
+    return runs_dir / find_name(sorted(path.name for path in runs_dir.iterdir() if is_run(path)), name, "run", runs_dir)
+
+
+def find_name(known: Iterable[str], name: str, what: str, where: Path) -> str:
+    """This name, or the only one that begins so."""
+    known = list(known)
+    found = [one for one in known if one == name] or [one for one in known if name and one.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    problem = f"{len(found)} {what}s begin with {name!r}" if found else f"no {what} begins with {name!r}"
+    raise InvalidInputError(f"{where}: {problem}; there are: {', '.join((found or known)[:5]) or 'none'}")
 
 
 def remove_run(folder: Path) -> None:

@@ -99,6 +99,8 @@ class TrainResult(Timed):
     validation_certified_accuracy_36: Share = None
     epochs: Finite = None
     train_seconds: Finite = None
+    core_seconds: Finite = None
+    test_lipschitz_bound: Finite = None
 
     @property
     def certified(self) -> dict[int, float]:

@@ -16,7 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from onelip.bench.measurement.memory import GIB
+from onelip.bench.records import view
 from onelip.bench.records.durations import parse_duration
+from onelip.bench.records.views import TrainResult
 from onelip.bench.study.attempts import read_attempts
 from onelip.bench.study.estimates import predicted_bytes, seconds_per_epoch
 from onelip.bench.study.job_base import Job, JobState, JobStatus, budget_word
@@ -241,10 +243,15 @@ def result_table(jobs: Sequence[Job], study: Path) -> Table:
     rows: list[tuple[float, tuple[str, ...]]] = []
     for job in jobs:
         done = job.kind == "train" and job.recorded(study).status is JobStatus.DONE
-        if done and (record := job.record(study)) is not None:
-            accuracy, certified = (record.metrics[f"test_{name}"] for name in ("accuracy", "certified_accuracy_36"))
+        record = job.record(study) if done else None
+        if record is not None and isinstance(result := view(record).result, TrainResult):
             run = (str(job.network.kernel_size), budget_word(job.details), str(job.details["seed"]))
-            shares = (f"{100 * accuracy:.1f}", f"{100 * certified:.1f}")
-            rows.append((certified, (*_network_cells(job), *run, f"{record.metrics['epochs']:.3g}", *shares)))
+            certified = result.certified.get(36, 0.0)
+            figures = (
+                f"{result.epochs or 0:.3g}",
+                f"{100 * (result.test_accuracy or 0):.1f}",
+                f"{100 * certified:.1f}",
+            )
+            rows.append((certified, (*_network_cells(job), *run, *figures)))
     ranked = [cells for _, cells in sorted(rows, key=lambda row: -row[0])]
     return _table(_NETWORK, (*_RUN, "accuracy %", "certified %"), ranked)

@@ -14,10 +14,9 @@ from typing import Any
 from onelip.bench.measurement import PREDICTED, Measurement, Quantity
 from onelip.bench.records import NetworkSpec, RunOptions, RunSpec
 from onelip.bench.study.job_base import Job
-from onelip.bench.study.measure_job import SHORT_ROUNDS, MeasureJob
+from onelip.bench.study.jobs import SHORT_ROUNDS, MeasureJob, TrainJob
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.search import SearchConfig, SearchJob
-from onelip.bench.study.train_job import TrainJob
 from onelip.bench.training.resolve import resolve
 from onelip.factories import is_factory_name
 from onelip.layers import get_method

@@ -17,12 +17,12 @@ from onelip.bench.measurement import Measurement
 from onelip.bench.measurement.measurements import fingerprint
 from onelip.bench.measurement.sources import source_stamp
 from onelip.bench.records import LARGEST_PLAN, STUDY_FILE, RunSpec, dump_json, parse_json, read_dataclass
+from onelip.bench.records.store import find_name
 from onelip.bench.study.job_base import Job
-from onelip.bench.study.measure_job import MeasureJob
+from onelip.bench.study.jobs import MeasureJob, TrainJob
 from onelip.bench.study.options import StudyOptions
 from onelip.bench.study.planner import plan
 from onelip.bench.study.search import SearchConfig, SearchJob, TrialJob
-from onelip.bench.study.train_job import TrainJob
 from onelip.errors import InvalidInputError
 from onelip.factories import is_factory_name
 from onelip.version import __version__
@@ -117,17 +117,7 @@ def _read(study: Path) -> dict[str, Any]:
 def planned_jobs(study: Path, names: Sequence[str]) -> list[Job]:
     """The jobs of a study with these names, or with the only names that begin so."""
     plan = stored_jobs(study)
-    return [_planned_job(study, plan, find_name(plan, name)) for name in dict.fromkeys(names)]
-
-
-def find_name(known: Iterable[str], name: str) -> str:
-    """This name, or the only one that begins so."""
-    known = list(known)
-    found = [one for one in known if one == name] or [one for one in known if name and one.startswith(name)]
-    if len(found) == 1:
-        return found[0]
-    problem = f"{len(found)} jobs begin with {name!r}" if found else f"the study has no job {name!r}"
-    raise InvalidInputError(f"{problem}; there are: {', '.join((found or known)[:5])}, ...")
+    return [_planned_job(study, plan, find_name(plan, name, "job", study)) for name in dict.fromkeys(names)]
 
 
 def _planned_job(study: Path, plan: Mapping[str, Mapping[str, Any]], name: str) -> Job:
