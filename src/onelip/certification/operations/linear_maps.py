@@ -273,14 +273,20 @@ def grid_sample(
 def product(
     call: Call, x: Traced, letters: str, factors: Sequence[tuple[str, Tensor]], result: str, value: Tensor
 ) -> Traced:
-    """sum of x times constants, in Einstein's letters; the batch is the first letter of x."""
+    """sum of x times constants, in Einstein's letters; the batch is the first letter of x.
+
+    Dimensions of length 1 are repeated, as torch does: what x is one entry along, it does not depend on.
+    """
     batch, sizes = letters[0], dict(zip(letters, x.shape, strict=True))
     if len(set(letters)) < len(letters) or not result.startswith(batch):
         raise call.refused("it mixes the inputs of a batch, or takes a diagonal of them")
+    for written, factor in factors:
+        for letter, length in zip(written, factor.shape, strict=True):
+            sizes[letter] = length if sizes.get(letter, 1) == 1 else sizes[letter]
     norm, magnitude, terms = 1.0, 1.0, 2
-    now = letters[1:]
+    now = "".join(letter for letter, length in zip(letters[1:], x.shape[1:], strict=True) if length == sizes[letter])
     for place, (written, given) in enumerate(factors):
-        named, factor = written, given
+        named, factor = written, given.expand([sizes[letter] for letter in written])
         if batch in named:
             axis = named.index(batch)
             if not bool((factor == factor.narrow(axis, 0, 1)).all()):
@@ -295,7 +301,6 @@ def product(
         blocks = [letter for letter in named if letter in now and letter in later]
         summed = [letter for letter in named if letter in now and letter not in later]
         new = [letter for letter in named if letter not in now]
-        sizes.update(zip(named, factor.shape, strict=True))
         lengths = [math.prod(sizes[letter] for letter in group) for group in (blocks, new, summed)]
         ordered = torch.einsum(f"{named}->{''.join([*blocks, *new, *summed])}", factor).reshape(lengths)
         if ordered.numel():
@@ -401,23 +406,7 @@ def matmul_by_blocks(call: Call, first: Any, second: Any) -> Traced:
         names = blocks + ("wy" if in_front else "zw")
         result = lead + ("wz" if in_front else "yw")
     value = torch.matmul(weight, x.value) if in_front else torch.matmul(x.value, weight)
-    spread = 1
-    for place in range(weight.dim() - 2):
-        axis = x.dim() - weight.dim() + place
-        if weight.shape[place] == 1 < x.shape[axis]:
-            weight = weight.expand(*[x.shape[axis] if other == place else -1 for other in range(weight.dim())])
-        elif axis and x.shape[axis] == 1 < weight.shape[place]:
-            spread *= weight.shape[place]
-    if spread > 1:
-        return _spread_product(call, x, weight, value, spread, in_front)
     return product(call, x, f"{lead}yz", [(names, weight)], result, value)
-
-
-def _spread_product(call: Call, x: Traced, weight: Tensor, value: Tensor, spread: int, in_front: bool) -> Traced:
-    norm = norm_bound(weight.flatten(0, -3)) * math.sqrt(spread) * SAFETY
-    magnitude = magnitude_norm_bound(weight.flatten(0, -3).abs()) * math.sqrt(spread) * SAFETY
-    terms = weight.shape[-1 if in_front else -2]
-    return call.unary(x, value, linear_bound(norm, magnitude, terms=terms + 2, outputs=entries(value)))
 
 
 def scaled_and_added(call: Call, input: Any, found: Traced, beta: float, alpha: float) -> Traced:
