@@ -205,7 +205,7 @@ STEPS: list[Step] = [
     lambda a, b, c: fitted(
         F.max_unpool3d(volume(a)[:, :, :1, :1, :2], torch.tensor([[[[[9, 0]]]]]).expand(len(a), 1, 1, 1, 2), [2, 2, 2])
     ),
-    lambda a, b, c: torch.where(TRIANGLE, a, b) + b.masked_fill(TRIANGLE, c),
+    lambda a, b, c: torch.where(TRIANGLE, a, b) + b.masked_fill(TRIANGLE, c) + a.where(TRIANGLE, b),
     lambda a, b, c: torch.index_add(torch.ones_like(a), 2, torch.tensor([0, 0, 3]), b[:, :, 1:], alpha=0.5),
     lambda a, b, c: torch.scatter_add(torch.zeros_like(a), 2, places(len(a)), a),
     lambda a, b, c: fitted(F.fold(F.unfold(a, 3, padding=1), 4, 3, padding=1)) + fitted(torch.diff(b, dim=2)),

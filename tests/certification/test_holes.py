@@ -441,3 +441,53 @@ def test_a_naive_certificate_is_beaten_by_the_same_attack(monkeypatch: pytest.Mo
     model = nn.Sequential(tied, tied, tied).eval()
     with pytest.raises(AssertionError):
         assert_holds(model, torch.tensor([[4.0, 1.0]]), torch.tensor([[-1.0, 1.0]]))
+
+
+# Broadcasts, and ranges that were cut off
+
+
+class Computed(nn.Module):
+    """A function of vectors, with a weight that says which type the program has."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function, self.weight = function, nn.Parameter(torch.arange(1.0, 9.0).reshape(2, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.flatten(self.function(x, self.weight.to(x.dtype)), 1)
+
+
+BROADCAST: dict[str, tuple[Any, float]] = {
+    "one entry of x against many numbers": (lambda x, w: torch.einsum("bi,oi->boi", x[:, :1], w), 204**0.5),
+    "many entries of x against one number": (lambda x, w: torch.einsum("bi,oi->bo", x, w[:, :1]), 2 * 26**0.5),
+    "a letter of length 1 in an ellipsis": (lambda x, w: torch.einsum("b...,o...->bo", x, w[:, :1]), 2 * 26**0.5),
+    "a mask of one entry": (lambda x, w: torch.where(torch.tensor([True]), x[:, :1], w[0]), 2.0),
+    "a mask without dimensions": (lambda x, w: torch.where(torch.tensor(False), w[0], x[:, :1]), 2.0),
+    "the method, with a mask": (lambda x, w: x[:, :1].where(torch.tensor(True), w[0]), 2.0),
+}
+
+
+@pytest.mark.parametrize(("function", "constant"), BROADCAST.values(), ids=BROADCAST)
+def test_what_torch_repeats_counts_as_often(function: Any, constant: float) -> None:
+    found = lipschitz_bound(Computed(function).eval(), (4,))
+    assert constant * (1 - 1e-6) <= found <= constant * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("end", [0.1, 0.3, 0.7, 3.3])
+def test_a_function_is_looked_at_up_to_the_ends_of_its_range(end: float) -> None:
+    """In float32 0.1 is above 0.1, so that what was between 1/16 and 0.1 was not looked at."""
+    bound = lipschitz_bound(Computed(lambda x, w: (y := x.clamp(-end, end).flip(1)) * y).eval(), (4,))
+    assert 2 * end <= bound <= 2 * end * (1 + 1e-3)
+
+
+def test_a_comparison_is_that_of_the_values_as_they_were() -> None:
+    """y * (old y > 0) jumps by 0.001, which a point within 1e-9 shows."""
+
+    def later(x: Tensor, w: Tensor) -> Tensor:
+        y = x.clone()
+        positive = y > 0
+        y += 1e-3
+        return y * positive
+
+    with pytest.raises(UnknownLipschitzConstant, match="jumps"):
+        lipschitz_bound(Computed(later).eval(), (4,))

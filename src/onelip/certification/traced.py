@@ -194,7 +194,12 @@ class Comparison:
     """Which of two values is the larger, entry by entry: of use only to choose between these two values."""
 
     def __init__(self, first: Traced, second: Any, greater: bool) -> None:
-        self.first, self.second, self.greater = first, second, greater
+        # What is written into the values afterwards changes nothing here.
+        self.first, self.second = (
+            Traced(part.tracer, part.node, part.value, part.before) if isinstance(part, Traced) else part
+            for part in (first, second)
+        )
+        self.greater = greater
         self.nodes = first.node, second.node if isinstance(second, Traced) else None
 
     @classmethod

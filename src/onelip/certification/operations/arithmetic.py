@@ -227,6 +227,12 @@ def where(call: Call, condition: Any, input: Any = None, other: Any = None) -> T
     return _extremum(call, input, other, "max" if largest else "min")
 
 
+@operation("where", only=(Tensor.where,))
+def where_method(call: Call, input: Any, condition: Any, other: Any) -> Any:
+    """The same in the order of x.where(mask, y)."""
+    return torch.where(condition, input, other)
+
+
 def _by_mask(call: Call, kept: Tensor, first: Any, second: Any) -> Traced:
     """Places that a constant mask chooses: of values and constants side by side."""
     parts = first, second
@@ -240,7 +246,7 @@ def _by_mask(call: Call, kept: Tensor, first: Any, second: Any) -> Traced:
         raise call.refused("its mask would mix the inputs of a batch")
     if kept.dim() == value.dim() and not bool((kept == kept[:1]).all()):
         raise call.refused("its mask differs between the inputs of a batch")
-    one = kept[:1] if kept.dim() == value.dim() else kept
+    one = (kept[:1] if kept.dim() == value.dim() else kept).expand(1, *value.shape[1:])
     nothing = torch.zeros((), dtype=torch.float64)
     masks = kept, ~kept
     pieces = [

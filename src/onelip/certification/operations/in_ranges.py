@@ -3,45 +3,60 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
+from onelip.certification.graph import Range
 from onelip.certification.operations.elementwise import LIBRARY_ULPS
 from onelip.certification.operations.refused import refusal
 from onelip.certification.registered_bounds import Argument, Bound, builtin_bound
-
-_LARGEST_EXPONENT = 80.0
-"""e^80 is a float32."""
 
 
 def _root(x: Argument) -> float:
     return math.sqrt(x.entries)
 
 
+def _rsqrt(x: float) -> float:
+    return 1 / math.sqrt(x)
+
+
 def _below(name: str) -> str:
     return f"{refusal(name, '')}; clamp its input, or put it behind tanh, sigmoid or a sum with a positive number"
 
 
-@builtin_bound(torch.exp, "exp")
-def exp(x: Argument) -> Bound | str:
-    """e^x, steepest at the upper end."""
-    low, high = x.range
-    if not high <= _LARGEST_EXPONENT:
-        return _below("exp")
-    top = math.exp(high)
-    return Bound(top, top * _root(x), LIBRARY_ULPS, (math.exp(low), top), entrywise=True)
+_UNDER_80 = (-math.inf, 80.0)
+"""e^80 is a float32."""
+_POSITIVE = (1e-30, math.inf)
+
+_MONOTONE: dict[str, tuple[Callable[[float], float], Range, str, Callable[..., Range], float]] = {
+    # name: (function; above and up to which numbers; as what it is refused elsewhere; slope and height of a line that
+    # it does not exceed, from the ends of the range; ulps)
+    "exp": (math.exp, _UNDER_80, "exp", lambda _, high: (math.exp(high), math.exp(high)), LIBRARY_ULPS),
+    "expm1": (math.expm1, _UNDER_80, "exp", lambda _, high: (math.exp(max(high, 0.0)), 1.0), LIBRARY_ULPS),
+    "sqrt": (math.sqrt, _POSITIVE, "sqrt", lambda low, _: (0.5 / math.sqrt(low), 0.5 * math.sqrt(low)), 4.0),
+    "rsqrt": (_rsqrt, _POSITIVE, "sqrt", lambda low, _: (0.5 * _rsqrt(low) ** 3, _rsqrt(low)), 8.0),
+    "log": (math.log, _POSITIVE, "log", lambda low, _: (1 / low, abs(math.log(low))), LIBRARY_ULPS),
+    "log1p": (math.log1p, (-0.999, math.inf), "log", lambda low, _: (1 / (1 + min(low, 0.0)), 0.0), LIBRARY_ULPS),
+}
 
 
-@builtin_bound(torch.expm1, "expm1")
-def expm1(x: Argument) -> Bound | str:
-    """e^x - 1, steepest at the upper end."""
-    low, high = x.range
-    if not high <= _LARGEST_EXPONENT:
-        return _below("exp")
-    steepest, ends = math.exp(max(high, 0.0)), (math.expm1(low), math.expm1(high))
-    return Bound(steepest, _root(x), LIBRARY_ULPS, ends, entrywise=True)
+def _register_monotone(name: str) -> None:
+    function, (least, most), reason, line, ulps = _MONOTONE[name]
+
+    @builtin_bound(getattr(torch, name), name)
+    def rule(x: Argument) -> Bound | str:
+        low, high = x.range
+        if not (low > least or least == -math.inf) or not high <= most:
+            return _below(reason)
+        (slope, height), ends = line(low, high), sorted(map(function, x.range))
+        return Bound(slope, height * _root(x), ulps, (ends[0], ends[1]), entrywise=True)
+
+
+for _name in _MONOTONE:
+    _register_monotone(_name)
 
 
 def _power(x: Argument, exponent: Any) -> Bound | str:
@@ -58,45 +73,6 @@ def _power(x: Argument, exponent: Any) -> Bound | str:
 
 builtin_bound(torch.pow, "pow", "__pow__")(_power)
 builtin_bound(torch.square, "square")(lambda x: _power(x, 2))
-
-
-@builtin_bound(torch.sqrt, "sqrt")
-def sqrt(x: Argument) -> Bound | str:
-    """The square root of numbers above a positive one: sqrt(x) <= (x / sqrt(low) + sqrt(low)) / 2."""
-    low, high = x.range
-    if not low > 1e-30:
-        return _below("sqrt")
-    least = math.sqrt(low)
-    return Bound(0.5 / least, 0.5 * least * _root(x), 4.0, (least, math.sqrt(high)), entrywise=True)
-
-
-@builtin_bound(torch.rsqrt, "rsqrt")
-def rsqrt(x: Argument) -> Bound | str:
-    """One over the square root of numbers above a positive one."""
-    low, high = x.range
-    if not low > 1e-30:
-        return _below("sqrt")
-    largest = 1 / math.sqrt(low)
-    return Bound(0.5 * largest**3, largest * _root(x), 8.0, (1 / math.sqrt(high), largest), entrywise=True)
-
-
-@builtin_bound(torch.log, "log")
-def log(x: Argument) -> Bound | str:
-    """The logarithm of numbers above a positive one: |log x| <= |log low| + (x - low) / low."""
-    low, high = x.range
-    if not low > 1e-30:
-        return _below("log")
-    return Bound(1 / low, abs(math.log(low)) * _root(x), LIBRARY_ULPS, (math.log(low), math.log(high)), entrywise=True)
-
-
-@builtin_bound(torch.log1p, "log1p")
-def log1p(x: Argument) -> Bound | str:
-    """log(1 + x) of numbers above -1."""
-    low, high = x.range
-    if not low > -0.999:
-        return _below("log")
-    steepest = 1 / (1 + min(low, 0.0))
-    return Bound(steepest, 0.0, LIBRARY_ULPS, (math.log1p(low), math.log1p(high)), entrywise=True)
 
 
 def _over(x: Argument, number: Any) -> Bound | str:

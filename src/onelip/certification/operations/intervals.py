@@ -207,7 +207,8 @@ def _checked(jet: Jet, arithmetic: Arithmetic) -> Jet:
 def _constant(value: Any, like: Jet, arithmetic: Arithmetic) -> Jet:
     numbers = value.values if isinstance(value, Numbers) else torch.tensor(float(value), dtype=torch.float64)
     numbers = numbers + 0 * like.low.isnan()
-    error = arithmetic.unit_roundoff * numbers.abs()  # a number of Python is rounded first
+    error = arithmetic.unit_roundoff * numbers.abs()  # a number of Python is rounded first, or infinite
+    error = error.masked_fill(~(numbers.abs() <= largest_activation(arithmetic)), torch.inf)
     nothing = torch.zeros_like(numbers)
     return Jet(numbers, numbers, nothing, nothing, error, nothing.bool())
 
@@ -346,7 +347,9 @@ def _cells(low: float, high: float) -> Tensor:
     powers = 2.0 ** torch.arange(-200, _LARGEST_EXPONENT + 1, dtype=torch.float64)
     steps = torch.arange(-16, 16, 1 / 16, dtype=torch.float64)
     ends = [max(low, -(2.0**_LARGEST_EXPONENT)), min(high, 2.0**_LARGEST_EXPONENT)]
-    points = torch.cat([-powers, torch.zeros(1, dtype=torch.float64), powers, steps, torch.tensor(ends).double()])
+    points = torch.cat(
+        [-powers, torch.zeros(1, dtype=torch.float64), powers, steps, torch.tensor(ends, dtype=torch.float64)]
+    )
     points = points[(points >= ends[0]) & (points <= ends[1])].unique()
     return torch.stack([points[:-1], points[1:]]) if len(points) > 1 else torch.stack([points, points])
 

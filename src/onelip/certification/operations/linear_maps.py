@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from onelip.certification.operations.arithmetic import scale, summed_with
 from onelip.certification.operations.numbers import magnitude
-from onelip.certification.operations.registered import Call, entries, operation
+from onelip.certification.operations.registered import Call, entries, operation, register_function
 from onelip.certification.traced import Traced, all_traced, mapped
 from onelip.proofs.layer_bound import linear_bound
 from onelip.proofs.proven import SAFETY, magnitude_norm_bound, norm_bound
@@ -37,14 +37,14 @@ def _only(call: Call, arguments: Any) -> Traced:
     return found[0]
 
 
-def _for_batch(call: Call, arguments: Any, x: Traced, batched: bool) -> Callable[[int], Any]:
+def _for_batch(call: Call, arguments: Any, x: Traced) -> Callable[[int], Any]:
     """The arguments for batches of other lengths; constants that have the batch must be the same for every input."""
 
     def constant(part: Any, length: int) -> Any:
         if not isinstance(part, Tensor):
             return part
         part = call.constant(part, "")
-        if not batched or part.dim() != x.dim() or len(part) != len(x):
+        if part.dim() != x.dim() or len(part) != len(x):
             return part
         if not bool((part == part[:1]).all()):
             raise call.refused("its constants differ between the inputs of a batch")
@@ -54,11 +54,11 @@ def _for_batch(call: Call, arguments: Any, x: Traced, batched: bool) -> Callable
 
 
 def _as_function(
-    call: Call, function: Callable[..., Tensor], arguments: Any, keywords: Any, batched: bool
+    call: Call, function: Callable[..., Tensor], arguments: Any, keywords: Any
 ) -> tuple[Traced, Callable[[Tensor], Tensor]]:
     """The call as a function of its only traced argument."""
     x = _only(call, (arguments, keywords))
-    given = _for_batch(call, (arguments, keywords), x, batched)
+    given = _for_batch(call, (arguments, keywords), x)
 
     def apply(t: Tensor) -> Tensor:
         positional, named = mapped(given(len(t)), lambda part: t if part is x else part)
@@ -67,23 +67,17 @@ def _as_function(
     return x, apply
 
 
-def _register_movement(function: Callable[..., Tensor], *names: str, batched: bool = False, view: bool = False) -> None:
-    """Entries that move, or are left out."""
+def _check_apart(call: Call, x: Traced, apply: Callable[[Tensor], Tensor]) -> None:
+    """Refuse what mixes the inputs of a batch: the first alone gives the same, and all of them in other places.
 
-    @operation(*names)
-    def move(call: Call, *arguments: Any, **keywords: Any) -> Traced:
-        x, apply = _as_function(call, function, arguments, keywords, batched)
-        value = apply(x.value)
-        _check_apart(call, x, value, apply)
-        return call.moved(x, value, apply, copies=True, view=view, fill=0.0)
-
-
-def _check_apart(call: Call, x: Traced, value: Tensor, apply: Callable[[Tensor], Tensor]) -> None:
-    """Refuse what mixes the inputs of a batch: the first alone gives the same, and all of them in other places."""
+    Numbers are drawn for it: those of x may be equal, or zero.
+    """
+    numbers = torch.rand(x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(x.device)
+    value = apply(numbers)
     if value.dim() < 1 or len(value) != len(x):
         raise call.refused("it mixes the inputs of a batch or drops the batch dimension")
     try:
-        again = torch.cat([apply(x.value[:1]), apply(x.value.roll(-1, 0))])
+        again = torch.cat([apply(numbers[:1]), apply(numbers.roll(-1, 0))])
     except (RuntimeError, IndexError):  # constants for a batch of this length
         again = value[:0]
     expected = torch.cat([value[:1], value.roll(-1, 0)])
@@ -91,40 +85,44 @@ def _check_apart(call: Call, x: Traced, value: Tensor, apply: Callable[[Tensor],
         raise call.refused("it mixes the inputs of a batch")
 
 
-def _diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    return torch.diagonal(input, offset, dim1, dim2)
+def _register(finish: Callable[..., Traced], function: Callable[..., Tensor], *names: str, **options: Any) -> None:
+    """A linear function of its only traced argument; the others may have the batch, the same for every input."""
+
+    @operation(*names, **options)
+    def linear(call: Call, *arguments: Any, **keywords: Any) -> Traced:
+        x, apply = _as_function(call, function, arguments, keywords)
+        if function in (torch.index_add, torch.scatter_add):
+            call.dim(x, keywords["dim"] if "dim" in keywords else arguments[1])
+        return finish(call, x, apply)
 
 
-_register_movement(torch.tril, "tril")
-_register_movement(torch.triu, "triu")
-_register_movement(torch.rot90, "rot90")
-_register_movement(_diagonal, "diagonal", view=True)
-_register_movement(torch.diag_embed, "diag_embed")
-_register_movement(torch.gather, "gather", batched=True)
-_register_movement(torch.take_along_dim, "take_along_dim", batched=True)
+def _moved(call: Call, x: Traced, apply: Callable[[Tensor], Tensor]) -> Traced:
+    """Entries that move, or are left out."""
+    _check_apart(call, x, apply)
+    return call.moved(x, apply(x.value), apply, copies=True, fill=0.0)
+
+
+_register(_moved, torch.tril, "tril")
+_register(_moved, torch.triu, "triu")
+_register(_moved, torch.rot90, "rot90")
+_register(_moved, lambda input, offset=0, dim1=0, dim2=1: input.diagonal(offset, dim1, dim2), "diagonal")
+_register(_moved, torch.diag_embed, "diag_embed")
+_register(_moved, torch.gather, "gather")
+_register(_moved, torch.take_along_dim, "take_along_dim")
 
 
 def _register_unpool(axes: int) -> None:
     function = getattr(F, f"max_unpool{axes}d")
 
     @operation(f"max_unpool{axes}d", only=(function,))
-    def max_unpool(
-        call: Call,
-        input: Traced,
-        indices: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        output_size: Any = None,
-    ) -> Traced:
+    def max_unpool(call: Call, input: Traced, indices: Any, *arguments: Any, **keywords: Any) -> Traced:
         """Entries at constant places."""
         places = call.constant(indices, "where its entries go jumps; only constant indices have a bound")
         if isinstance(places, Tensor):
             flat = places.flatten(2).sort(-1).values
             if bool((flat[..., 1:] == flat[..., :-1]).any()):
                 raise call.refused("two entries go to one place, and which of them is not said")
-        arguments = input, indices, kernel_size, stride, padding, output_size
-        x, apply = _as_function(call, function, arguments, {}, True)
+        x, apply = _as_function(call, function, (input, indices, *arguments), keywords)
         return call.moved(x, apply(x.value), apply, view=False)
 
 
@@ -133,17 +131,6 @@ for _axes in (1, 2, 3):
 
 
 # Sums
-
-
-def _register_linear(function: Callable[..., Tensor], *names: str, batched: bool = False, **options: Any) -> None:
-    """Sums of entries with constant weights, whose matrix is looked at."""
-
-    @operation(*names, **options)
-    def linear(call: Call, *arguments: Any, **keywords: Any) -> Traced:
-        x, apply = _as_function(call, function, arguments, keywords, batched)
-        if batched:
-            call.dim(x, keywords["dim"] if "dim" in keywords else arguments[1])
-        return linear_map(call, x, apply)
 
 
 def linear_map(
@@ -160,7 +147,7 @@ def linear_map(
     `extra` roundings make each weight.
     """
     value = apply(x.value)
-    _check_apart(call, x, value, apply)
+    _check_apart(call, x, apply)
     shape = (1, 1, *x.shape[2:]) if channels else (1, *x.shape[1:])
     at_zero = apply(torch.zeros(shape, dtype=torch.float64))
     shift = float(torch.linalg.vector_norm(at_zero)) * math.sqrt(x.shape[1] if channels else 1) * SAFETY
@@ -196,21 +183,23 @@ def _norm_of_nonnegative(apply: Callable[[Tensor], Tensor], shape: Sequence[int]
     return math.sqrt(float(ratio)) * (1 + 1e-9) * SAFETY
 
 
-_register_linear(torch.index_add, "index_add", batched=True)
-_register_linear(torch.scatter_add, "scatter_add", batched=True)
-_register_linear(F.fold, "fold", only=(F.fold,))
+_register(linear_map, torch.index_add, "index_add")
+_register(linear_map, torch.scatter_add, "scatter_add")
+_register(linear_map, F.fold, "fold", only=(F.fold,))
 
 
-@operation("diff")
-def diff(call: Call, input: Traced, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Traced:
+def _differences(call: Call, x: Traced, run: Any) -> Traced:
     """Differences along a dimension."""
-    axis = call.dim(input, dim)
-    if prepend is not None or append is not None:
+    n, axis = run.keywords["n"], run.keywords["dim"]
+    if run.keywords["prepend"] is not None or run.keywords["append"] is not None:
         raise call.refused("prepend and append are not looked into; use torch.cat before")
-    value = input.value.diff(n, axis)
-    matrix = torch.eye(input.shape[axis], dtype=torch.float64).diff(n, 0)
+    value = run(x.value)
+    matrix = torch.eye(x.shape[axis], dtype=torch.float64).diff(n, 0)
     norms = (norm_bound(matrix), norm_bound(matrix.abs())) if matrix.numel() else (0.0, 0.0)
-    return call.unary(input, value, linear_bound(*norms, terms=2 * n + 2, outputs=entries(value)))
+    return call.unary(x, value, linear_bound(*norms, terms=2 * n + 2, outputs=entries(value)))
+
+
+register_function(_differences, lambda input, n=1, dim=-1, prepend=None, append=None: input.diff(n, dim), "diff")
 
 
 # Interpolation
@@ -257,7 +246,7 @@ def grid_sample(
     sample = functools.partial(
         F.grid_sample, mode=mode, padding_mode=padding_mode, align_corners=align_corners or False
     )
-    x, apply = _as_function(call, sample, (call.traced(input), grid), {}, True)
+    x, apply = _as_function(call, sample, (call.traced(input), grid), {})
     places = torch.arange(math.prod(x.shape[2:]), dtype=torch.float64).reshape(1, 1, *x.shape[2:])
     if mode == "nearest":
         narrow = sample(places.float(), grid[:1].float())
@@ -273,14 +262,20 @@ def grid_sample(
 def product(
     call: Call, x: Traced, letters: str, factors: Sequence[tuple[str, Tensor]], result: str, value: Tensor
 ) -> Traced:
-    """sum of x times constants, in Einstein's letters; the batch is the first letter of x."""
+    """sum of x times constants, in Einstein's letters; the batch is the first letter of x.
+
+    Dimensions of length 1 are repeated, as torch does: what x is one entry along, it does not depend on.
+    """
     batch, sizes = letters[0], dict(zip(letters, x.shape, strict=True))
     if len(set(letters)) < len(letters) or not result.startswith(batch):
         raise call.refused("it mixes the inputs of a batch, or takes a diagonal of them")
+    for written, factor in factors:
+        for letter, length in zip(written, factor.shape, strict=True):
+            sizes[letter] = length if sizes.get(letter, 1) == 1 else sizes[letter]
     norm, magnitude, terms = 1.0, 1.0, 2
-    now = letters[1:]
+    now = "".join(letter for letter, length in zip(letters[1:], x.shape[1:], strict=True) if length == sizes[letter])
     for place, (written, given) in enumerate(factors):
-        named, factor = written, given
+        named, factor = written, given.expand([sizes[letter] for letter in written])
         if batch in named:
             axis = named.index(batch)
             if not bool((factor == factor.narrow(axis, 0, 1)).all()):
@@ -295,7 +290,6 @@ def product(
         blocks = [letter for letter in named if letter in now and letter in later]
         summed = [letter for letter in named if letter in now and letter not in later]
         new = [letter for letter in named if letter not in now]
-        sizes.update(zip(named, factor.shape, strict=True))
         lengths = [math.prod(sizes[letter] for letter in group) for group in (blocks, new, summed)]
         ordered = torch.einsum(f"{named}->{''.join([*blocks, *new, *summed])}", factor).reshape(lengths)
         if ordered.numel():
@@ -401,23 +395,7 @@ def matmul_by_blocks(call: Call, first: Any, second: Any) -> Traced:
         names = blocks + ("wy" if in_front else "zw")
         result = lead + ("wz" if in_front else "yw")
     value = torch.matmul(weight, x.value) if in_front else torch.matmul(x.value, weight)
-    spread = 1
-    for place in range(weight.dim() - 2):
-        axis = x.dim() - weight.dim() + place
-        if weight.shape[place] == 1 < x.shape[axis]:
-            weight = weight.expand(*[x.shape[axis] if other == place else -1 for other in range(weight.dim())])
-        elif axis and x.shape[axis] == 1 < weight.shape[place]:
-            spread *= weight.shape[place]
-    if spread > 1:
-        return _spread_product(call, x, weight, value, spread, in_front)
     return product(call, x, f"{lead}yz", [(names, weight)], result, value)
-
-
-def _spread_product(call: Call, x: Traced, weight: Tensor, value: Tensor, spread: int, in_front: bool) -> Traced:
-    norm = norm_bound(weight.flatten(0, -3)) * math.sqrt(spread) * SAFETY
-    magnitude = magnitude_norm_bound(weight.flatten(0, -3).abs()) * math.sqrt(spread) * SAFETY
-    terms = weight.shape[-1 if in_front else -2]
-    return call.unary(x, value, linear_bound(norm, magnitude, terms=terms + 2, outputs=entries(value)))
 
 
 def scaled_and_added(call: Call, input: Any, found: Traced, beta: float, alpha: float) -> Traced:

@@ -6,7 +6,6 @@ and stays.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,7 +20,15 @@ from onelip.certification.operations.batch_inside import permuted_batch
 from onelip.certification.operations.batch_inside import transpose as transpose_batch
 from onelip.certification.operations.elementwise import limits_rounding
 from onelip.certification.operations.numbers import magnitude
-from onelip.certification.operations.registered import Call, counted, entries, integers, operation, side_by_side
+from onelip.certification.operations.registered import (
+    Call,
+    counted,
+    entries,
+    integers,
+    operation,
+    register_function,
+    side_by_side,
+)
 from onelip.certification.traced import Traced, all_traced
 from onelip.proofs.layer_bound import Rounding
 
@@ -121,57 +128,56 @@ def permute(call: Call, input: Traced, *dims: Any, **keywords: Any) -> Traced:
 operation("transpose", "swapaxes", "swapdims")(transpose_batch)
 
 
-def _pieces(call: Call, x: Traced, function: Callable[[Tensor], Sequence[Tensor]]) -> tuple[Traced, ...]:
-    values = function(x.value)
-    return tuple(
-        call.moved(x, value, lambda t, position=position: function(t)[position])
-        for position, value in enumerate(values)
-    )
+def _moves(copies: bool = False, view: bool = True, fill: float | None = None) -> Callable[..., Any]:
+    """How a movement is registered: what it gives is one value or several."""
 
-
-def _register_along(
-    function: Callable[..., Any], *names: str, only: Sequence[Any] = (), copies: bool = False, view: bool = True
-) -> None:
-    """A movement, or several, by the function of a tensor that makes it: the dimensions it names are not the batch."""
-    own = inspect.signature(function)
-    axes = [name for name in own.parameters if name in ("dim", "dims", "dimension", "source", "destination")]
-
-    def move(call: Call, *arguments: Any, **keywords: Any) -> Any:
-        bound = own.bind(*arguments, **keywords)
-        bound.apply_defaults()
-        x, why = call.traced(bound.arguments.pop("input")), "which entries it takes must not depend on the input"
-        given = {name: call.constant(part, why) for name, part in bound.arguments.items()}
-        for axis in axes:
-            chosen = call.dims(x, given[axis])
-            given[axis] = chosen if isinstance(given[axis], tuple | list) else chosen[0]
-        value = function(x.value, **given)
+    def finish(call: Call, x: Traced, run: Callable[[Tensor], Any]) -> Any:
+        value = run(x.value)
         if isinstance(value, Tensor):
-            return call.moved(x, value, partial(function, **given), copies=copies, view=view)
-        return _pieces(call, x, partial(function, **given))
+            return call.moved(x, value, run, copies=copies, view=view, fill=fill)
+        parts = [lambda t, place=place: run(t)[place] for place in range(len(value))]
+        return tuple(call.moved(x, part, take, view=view) for part, take in zip(value, parts, strict=True))
 
-    call = inspect.Parameter("call", inspect.Parameter.POSITIONAL_ONLY)
-    first, *others = own.parameters.values()
-    move.__signature__ = own.replace(parameters=[call, first, *others])  # type: ignore[attr-defined]
-    operation(*names, only=only)(move)
+    return finish
 
 
-_register_along(lambda input, source, destination: input.movedim(source, destination), "movedim", "moveaxis")
-_register_along(lambda input, shifts, dims=None: input.roll(shifts, dims), "roll", view=False)
-_register_along(lambda input, dim, start, length: input.narrow(dim, start, length), "narrow")
-_register_along(lambda input, dim, index: input.select(dim, index), "select")
-_register_along(lambda input, chunks, dim=0: input.chunk(chunks, dim), "chunk")
-_register_along(lambda input, dim=0: input.unbind(dim), "unbind")
-_register_along(
-    lambda input, dim, index: input.index_select(dim, index.to(input.device)), "index_select", copies=True, view=False
-)
-_register_along(
-    lambda input, repeats, dim=None: input.repeat_interleave(repeats, dim), "repeat_interleave", copies=True
-)
-_register_along(
+for _finish, _function, *_names in (
+    (_moves(), lambda input, source, destination: input.movedim(source, destination), "movedim", "moveaxis"),
+    (_moves(), lambda input, dim, start, length: input.narrow(dim, start, length), "narrow"),
+    (_moves(), lambda input, dim, index: input.select(dim, index), "select"),
+    (_moves(), lambda input, chunks, dim=0: input.chunk(chunks, dim), "chunk"),
+    (_moves(), lambda input, dim=0: input.unbind(dim), "unbind"),
+    (_moves(view=False), lambda input, shifts, dims=None: input.roll(shifts, dims), "roll"),
+    (_moves(copies=True), lambda input, repeats, dim=None: input.repeat_interleave(repeats, dim), "repeat_interleave"),
+    (
+        _moves(copies=True, view=False),
+        lambda input, dim, index: input.index_select(dim, index.to(input.device)),
+        "index_select",
+    ),
+):
+    register_function(_finish, _function, *_names)
+register_function(
+    _moves(copies=True),
     lambda input, dimension, size, step: input.unfold(dimension, size, step),
     "unfold",
     only=(Tensor.unfold,),
-    copies=True,
+)
+register_function(
+    _moves(copies=True, fill=0.0),
+    lambda input, kernel_size, dilation=1, padding=0, stride=1: F.unfold(input, kernel_size, dilation, padding, stride),
+    "unfold",
+    only=(F.unfold,),
+)
+
+
+operation("pixel_shuffle")(
+    lambda call, input, upscale_factor: _by(call, input, lambda t: F.pixel_shuffle(t, upscale_factor))
+)
+operation("pixel_unshuffle")(
+    lambda call, input, downscale_factor: _by(call, input, lambda t: F.pixel_unshuffle(t, downscale_factor))
+)
+operation("channel_shuffle", "native_channel_shuffle")(
+    lambda call, input, groups: _by(call, input, lambda t: F.channel_shuffle(t, groups))
 )
 
 
@@ -225,17 +231,18 @@ def _dims_taken(part: Any) -> int:
     return part.dim() if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) else 1
 
 
-def _register_splits(function: Any, *names: str) -> None:
-    @operation(*names)
-    def split(call: Call, input: Any = None, sizes: Any = None, dim: int = 0, **keywords: Any) -> tuple[Traced, ...]:
-        x = call.traced(keywords.pop("tensor", input))
-        axis = call.dim(x, dim)
-        wanted = next(iter(keywords.values()), sizes)
-        return _pieces(call, x, lambda t: function(t, wanted, axis))
+_SIZES = ("split_size", "split_size_or_sections", "split_sizes", "indices_or_sections", "indices", "sections")
 
 
-_register_splits(torch.split, "split", "split_with_sizes", "unsafe_split")
-_register_splits(torch.tensor_split, "tensor_split")
+def _split(call: Call, input: Any = None, sizes: Any = None, dim: int = 0, *, by: Any, **keywords: Any) -> Any:
+    """Parts of these lengths, or between these places."""
+    x = call.traced(keywords.get("tensor", input))
+    axis, wanted = call.dim(x, dim), next((keywords[name] for name in _SIZES if name in keywords), sizes)
+    return _moves()(call, x, lambda t: by(t, wanted, axis))
+
+
+operation("split", "split_with_sizes", "unsafe_split")(partial(_split, by=torch.split))
+operation("tensor_split")(partial(_split, by=torch.tensor_split))
 
 
 def _joined(
@@ -411,17 +418,6 @@ def repeat(call: Call, input: Traced, *repeats: Any, **keywords: Any) -> Traced:
     return _by(call, input, lambda t: torch.tile(t, wanted), copies=True)
 
 
-def _register_shuffle(function: Callable[..., Tensor], *names: str) -> None:
-    @operation(*names)
-    def shuffle(call: Call, input: Traced, *arguments: Any, **keywords: Any) -> Traced:
-        return _by(call, input, lambda t: function(t, *arguments, **keywords))
-
-
-_register_shuffle(F.pixel_shuffle, "pixel_shuffle")
-_register_shuffle(F.pixel_unshuffle, "pixel_unshuffle")
-_register_shuffle(F.channel_shuffle, "channel_shuffle", "native_channel_shuffle")
-
-
 @operation("pad", "constant_pad_nd")
 def pad(call: Call, input: Traced, pad: Any, mode: str = "constant", value: float | None = None) -> Traced:
     """Constants, or copies of pixels, around an image."""
@@ -436,13 +432,6 @@ def pad(call: Call, input: Traced, pad: Any, mode: str = "constant", value: floa
     # Python's number is rounded to the type of the program.
     rounding = exactly if number == 0 else limits_rounding(1.0, abs(number), entries(padded))
     return call.moved(input, padded, lambda t: F.pad(t, pad), view=False, rounding=rounding, fill=number)
-
-
-@operation("unfold", only=(F.unfold,))
-def unfold(call: Call, input: Traced, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Traced:
-    """Patches as columns: a pixel is there once for each patch."""
-    columns = partial(F.unfold, kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
-    return call.moved(input, columns(input.value), columns, copies=True, fill=0.0)
 
 
 # Numbers that an exported program asks for.

@@ -109,15 +109,17 @@ _LEAST_EPS = 1e-30
 """Squares that float32 loses are nothing beside it."""
 
 
-def _normalised(call: Call, x: Traced, value: Tensor, eps: float, length: int, weight: Any, bias: Any) -> Traced:
-    """Parts of so many entries, centred or not, divided by sqrt(their mean square + eps)."""
-    if not eps >= _LEAST_EPS:
+def _normalised(call: Call, x: Traced, eps: float | None, length: int, run: Any, weight: Any, bias: Any) -> Traced:
+    """Parts of so many entries, centred or not, divided by sqrt(their mean square + eps): max |weight| / sqrt(eps)."""
+    if eps is None or not eps >= _LEAST_EPS:
         raise call.refused(
             f"without an eps of at least {_LEAST_EPS} it has no Lipschitz constant; use onelip.layers.LayerCentering"
         )
-    largest = magnitude(1.0 if weight is None else weight)
+    numbers = [call.constant(t, "its weights must not depend on the input") for t in (weight, bias)]
+    value = run(x.value, *numbers)
+    largest = magnitude(1.0 if weight is None else numbers[0])
     constant = largest / math.sqrt(eps) * SAFETY
-    offset = magnitude(0.0 if bias is None else bias) * math.sqrt(entries(value)) * SAFETY
+    offset = magnitude(numbers[1]) * math.sqrt(entries(value)) * SAFETY
     bound = relative_bound(constant, 8.0 * length + 64, entries(value), offset)
     bound = with_numbers(replace(bound, peak=torch.square), eps, largest)
     end = largest * math.sqrt(length) + offset
@@ -126,46 +128,35 @@ def _normalised(call: Call, x: Traced, value: Tensor, eps: float, length: int, w
 
 @operation("layer_norm", only=(F.layer_norm, torch.layer_norm))
 def layer_norm(
-    call: Call,
-    input: Traced,
-    normalized_shape: Any,
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
+    call: Call, input: Traced, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: bool
 ) -> Traced:
-    """max |weight| / sqrt(eps)."""
-    numbers = [call.constant(t, "its weights must not depend on the input") for t in (weight, bias)]
-    if len(normalized_shape) >= input.dim():
-        raise call.refused("it normalises over the batch")
-    value = F.layer_norm(input.value, tuple(normalized_shape), numbers[0], numbers[1], eps)
-    return _normalised(call, input, value, eps, math.prod(normalized_shape), *numbers)
+    """Each input by itself, or parts of it."""
+    shape = _behind_batch(call, input, normalized_shape)
+    return _normalised(
+        call, input, eps, math.prod(shape), lambda t, w, b: F.layer_norm(t, shape, w, b, eps), weight, bias
+    )
 
 
 @operation("rms_norm", only=(F.rms_norm, torch.rms_norm))
 def rms_norm(call: Call, input: Traced, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Traced:
-    """max |weight| / sqrt(eps)."""
-    number = call.constant(weight, "its weight must not depend on the input")
-    if len(normalized_shape) >= input.dim() or eps is None:
-        raise call.refused("it needs a fixed eps, and dimensions behind the batch")
-    value = F.rms_norm(input.value, tuple(normalized_shape), number, eps)
-    return _normalised(call, input, value, eps, math.prod(normalized_shape), number, None)
+    """The same, not centred."""
+    shape = _behind_batch(call, input, normalized_shape)
+    return _normalised(call, input, eps, math.prod(shape), lambda t, w, _: F.rms_norm(t, shape, w, eps), weight, None)
+
+
+def _behind_batch(call: Call, x: Traced, shape: Any) -> tuple[int, ...]:
+    if len(shape) >= x.dim():
+        raise call.refused("it normalises over the batch")
+    return tuple(shape)
 
 
 @operation("group_norm", only=(F.group_norm, torch.group_norm))
 def group_norm(
-    call: Call,
-    input: Traced,
-    num_groups: int,
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
+    call: Call, input: Traced, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: bool
 ) -> Traced:
-    """max |weight| / sqrt(eps)."""
-    numbers = [call.constant(t, "its weights must not depend on the input") for t in (weight, bias)]
-    value, length = F.group_norm(input.value, num_groups, numbers[0], numbers[1], eps), entries(input) // num_groups
-    result = _normalised(call, input, value, eps, length, *numbers)
+    """Groups of channels."""
+    length = entries(input) // num_groups
+    result = _normalised(call, input, eps, length, lambda t, w, b: F.group_norm(t, num_groups, w, b, eps), weight, bias)
     result.node.rounding = _of_cancelled_variances(result.node.rounding, result.node.coefficients[0], length)
     return result
 
@@ -196,12 +187,14 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Traced:
-    """max |weight| / sqrt(eps)."""
+    """Each channel of each input."""
     if not use_input_stats:
         return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)  # pyright: ignore
-    numbers = [call.constant(t, "its weights must not depend on the input") for t in (weight, bias)]
-    value = F.instance_norm(input.value, None, None, numbers[0], numbers[1], True, 0.0, eps)
-    return _normalised(call, input, value, eps, math.prod(input.shape[2:]), *numbers)
+
+    def run(t: Tensor, w: Any, b: Any) -> Tensor:
+        return F.instance_norm(t, None, None, w, b, True, 0.0, eps)
+
+    return _normalised(call, input, eps, math.prod(input.shape[2:]), run, weight, bias)
 
 
 @operation("normalize", only=(F.normalize,))

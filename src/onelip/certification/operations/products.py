@@ -265,29 +265,29 @@ def batch_norm(
     )
 
 
-@operation("batch_norm", only=(torch.batch_norm,))
-def torch_batch_norm(
+def _in_torchs_order(
     call: Call,
     input: Any,
     weight: Any,
     bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = False,
+    mean: Any,
+    var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    *_: Any,
 ) -> Traced:
     """The same in the order of torch.batch_norm."""
-    return batch_norm(call, input, running_mean, running_var, weight, bias, training, momentum, eps)
+    return batch_norm(call, input, mean, var, weight, bias, training, momentum, eps)
 
 
-operation("exported_batch_norm")(torch_batch_norm)
-
-
-@operation("exported__native_batch_norm_legit_no_training")
-def exported_batch_norm(
-    call: Call, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
-) -> tuple[Traced, None, None]:
-    """The same in an exported program, which returns two more values."""
-    return batch_norm(call, input, running_mean, running_var, weight, bias, False, momentum, eps), None, None
+operation("batch_norm", only=(torch.batch_norm,))(_in_torchs_order)
+operation("exported_batch_norm")(_in_torchs_order)
+# An exported program returns two more values.
+operation("exported__native_batch_norm_legit_no_training")(
+    lambda call, input, weight, bias, mean, var, momentum, eps: (
+        _in_torchs_order(call, input, weight, bias, mean, var, False, momentum, eps),
+        None,
+        None,
+    )
+)

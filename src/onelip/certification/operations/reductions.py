@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from onelip.certification.graph import Identity
 from onelip.certification.operations.arithmetic import maximum, minimum
 from onelip.certification.operations.linear_maps import smooth_interpolation
-from onelip.certification.operations.registered import Call, Handler, entries, operation, root
+from onelip.certification.operations.registered import Call, Handler, entries, operation, register_function, root
 from onelip.certification.operations.scalar_functions import identity, norm_fact, sum_of_powers
 from onelip.certification.operations.windows import norm_of_entries_bound
 from onelip.certification.ranges import affine, unchanged
@@ -100,22 +100,17 @@ _register_extrema("max", torch.amax, maximum)
 _register_extrema("min", torch.amin, minimum)
 
 
-def _sorted_place(call: Call, x: Traced, dim: Any, keepdim: bool, place: int) -> ValuesOnly:
-    axis = call.dim(x, dim)
-    value = x.value.sort(axis).values.select(axis, place)
-    return _values_only(call.chosen(x, value.unsqueeze(axis) if keepdim else value))
+def _first(call: Call, x: Traced, run: Callable[[Tensor], Any]) -> ValuesOnly:
+    """Some of the entries, and where they came from."""
+    return _values_only(call.chosen(x, run(x.value)[0]))
 
 
-@operation("median")
-def median(call: Call, input: Traced, dim: Any = None, keepdim: bool = False) -> ValuesOnly:
-    """The lower one of the two in the middle."""
-    return _sorted_place(call, input, dim, keepdim, (input.shape[call.dims(input, dim)[0]] - 1) // 2)
-
-
-@operation("kthvalue")
-def kthvalue(call: Call, input: Traced, k: int, dim: int = -1, keepdim: bool = False) -> ValuesOnly:
-    """One place of the sorted entries."""
-    return _sorted_place(call, input, dim, keepdim, k - 1)
+# torch's median is the lower one of the two in the middle.
+register_function(_first, lambda input, dim=None, keepdim=False: input.median(dim, keepdim), "median")
+register_function(_first, lambda input, k, dim=-1, keepdim=False: input.kthvalue(k, dim, keepdim), "kthvalue")
+register_function(
+    _first, lambda input, dim=-1, descending=False, stable=False: input.sort(dim=dim, descending=descending), "sort"
+)
 
 
 @operation("quantile")
@@ -134,16 +129,13 @@ def quantile(
     return call.unary(input, value, bound, limits=unchanged)
 
 
-def _register_running(name: str, function: Callable[..., Any]) -> None:
-    @operation(name)
-    def running(call: Call, input: Traced, dim: int) -> ValuesOnly:
-        """The largest entry so far: each entry can be there as often as there are places."""
-        value = function(input.value, call.dim(input, dim)).values
-        return _values_only(call.chosen(input, value, root(input.shape[dim])))
+def _running(call: Call, x: Traced, run: Any) -> ValuesOnly:
+    """The largest or smallest entry so far: each entry can be there as often as there are places."""
+    return _values_only(call.chosen(x, run(x.value)[0], root(x.shape[run.keywords["dim"]])))
 
 
-_register_running("cummax", torch.cummax)
-_register_running("cummin", torch.cummin)
+register_function(_running, lambda input, dim: input.cummax(dim), "cummax")
+register_function(_running, lambda input, dim: input.cummin(dim), "cummin")
 
 
 def _register_deviation(name: str, found: Callable[..., Traced]) -> None:
@@ -182,13 +174,6 @@ def _var(call: Call, x: Traced, dims: list[int], count: int, correction: Any, ke
 
 _register_deviation("std", _std)
 _register_deviation("var", _var)
-
-
-@operation("sort")
-def sort(call: Call, input: Traced, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesOnly:
-    """Sorted entries."""
-    value = input.value.sort(dim=call.dim(input, dim), descending=descending).values
-    return _values_only(call.chosen(input, value))
 
 
 @operation("topk")

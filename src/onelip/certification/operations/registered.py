@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from onelip.certification.graph import CallSite, Entrywise, Fact, Moved, Range, Shape, exactly
 from onelip.certification.operations.refused import refusal
 from onelip.certification.ranges import filled, unchanged
-from onelip.certification.traced import Comparison, Traced, mapped, nested
+from onelip.certification.traced import Comparison, Traced, all_traced, mapped, nested
 from onelip.errors import UnknownLipschitzConstant
 from onelip.proofs.layer_bound import LayerBound, Rounding
 
@@ -74,6 +74,10 @@ class Operation:
         """What the rule says, or a second opinion about what it refuses."""
         before, refused, result = call.tracer.refusal, None, None
         try:
+            wanted = [name for name, part in bound.signature.parameters.items() if part.annotation == "Traced"]
+            if any(not isinstance(bound.arguments[name], Traced) for name in wanted):
+                others = [name for name, part in bound.arguments.items() if next(all_traced(part), None) is not None]
+                raise call.refused(f"its {', '.join(others)} must not depend on the input")
             if self.name != "where" and any(isinstance(part, Comparison) for part in nested((arguments, keywords))):
                 raise call.refused(refusal("gt", ""))
             result = self.handler(*bound.args, **bound.kwargs)
@@ -139,6 +143,39 @@ def operation_on_axes(name: str) -> Callable[[Handler], Handler]:
         return handler
 
     return register
+
+
+_AXES = ("dim", "dims", "dimension", "source", "destination")
+
+
+def register_function(
+    finish: Callable[[Call, Traced, Callable[[Tensor], Any]], Any],
+    function: Callable[..., Any],
+    *names: str,
+    only: Sequence[Any] = (),
+) -> None:
+    """Register what a function of a tensor and of constants is: `finish(call, x, run)` has its result for run(x).
+
+    Of its parameters the first is the input, and those in `_AXES` name dimensions that must not be the batch.
+    """
+    own = inspect.signature(function)
+    first, *others = own.parameters.values()
+    axes = [parameter.name for parameter in others if parameter.name in _AXES]
+
+    def handler(call: Call, input: Any, *arguments: Any, **keywords: Any) -> Any:
+        bound = own.bind(input, *arguments, **keywords)
+        bound.apply_defaults()
+        x, given = call.traced(bound.arguments.pop(first.name)), bound.arguments
+        for name, value in given.items():
+            given[name] = call.constant(value, "which entries it takes must not depend on the input")
+        for axis in axes:
+            chosen = call.dims(x, given[axis])
+            given[axis] = chosen if isinstance(given[axis], tuple | list) else chosen[0]
+        return finish(call, x, functools.partial(function, **given))
+
+    call = inspect.Parameter("call", inspect.Parameter.POSITIONAL_ONLY)
+    handler.__signature__ = own.replace(parameters=[call, first, *others])  # type: ignore[attr-defined]
+    operation(*names, only=only)(handler)
 
 
 def second_opinion(opinion: Callable[..., Any]) -> Callable[..., Any]:
