@@ -629,6 +629,7 @@ static Convolution read_convolution(Json *entry, int kind, int64_t length) {
     for (int axis = 0; axis < 2; axis++) {
         int64_t side = conv.image[axis] = image[1 + axis], size = conv.kernel[axis], pad = conv.padding[axis];
         need(pad < size && size <= side + 2 * pad, "padding must be smaller than the kernel, the kernel fit the padded image");
+        need(conv.stride[axis] <= side + 2 * pad, "stride must be no larger than the padded image");
         conv.out[axis] = (side + 2 * pad - size) / conv.stride[axis] + 1;
         need(!conv.circular || (side % conv.stride[axis] == 0 && conv.out[axis] * conv.stride[axis] <= side),
              "circular: the stride must divide the image, the output be no larger");

@@ -419,6 +419,7 @@ def read_convolution(file: File, entry: dict[str, Any], length: int) -> Convolut
             pad < tap and tap <= side + 2 * pad,
             "padding must be smaller than the kernel, the kernel no larger than the padded image",
         )
+        need(step <= side + 2 * pad, "stride must be no larger than the padded image")
         need(
             not circular or (side % step == 0 and out * step <= side),
             "circular: the stride must divide the image, the output be no larger",

@@ -540,3 +540,9 @@ def test_json_is_read_in_one_way(checker: Checker) -> None:
     assert "JSON" in checker(save({"certificate": text, **tensors}, hashes))
     many = {"op": "linear"} | {f"{number:0100d}": 0 for number in range(2**15)}
     assert "JSON: too many entries" in checker(crafted(many, weight, x, x))
+
+
+def test_a_stride_beyond_the_image_is_listed(tmp_path: Path) -> None:
+    """The shortcut of a ResNet, 1 x 1 every second pixel, on an image of one pixel."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 1, stride=2), nn.Flatten(), nn.Linear(4, 3))
+    assert python_checker(written(model, torch.randn(2, 3, 1, 1), tmp_path)) == ""
