@@ -126,10 +126,10 @@ def entry_changed(certificate: dict[str, Any], tensors: dict[str, Tensor], draw:
     elif kind == 0:
         del place[key]
     elif kind == 1 and isinstance(value, list):
-        value[draw.randrange(len(value))] = draw.choice([0, 1, 2, 3, 5, 8, 10**9])
+        value[draw.randrange(len(value))] = draw.choice([0, 1, 2, 3, 5, 8, 2**32])
     elif kind == 2:
         names = [*tensors, "zeros", "circular", "input", "output", "linear", "relu", "abs", "residual", "sandwich"]
-        place[key] = draw.choice([*names, 0, 1, 2, 4, [1, 1], [2, 2], [4, 2, 2], 10**10])
+        place[key] = draw.choice([*names, 0, 1, 2, 4, [1, 1], [2, 2], [4, 2, 2], [2**32, 2**32], 10**10])
     else:
         operations = certificate["operations"]
         at = draw.randrange(len(operations))

@@ -18,7 +18,7 @@
 typedef __int128 wide;
 typedef unsigned __int128 uwide;
 
-enum { BITS = 40, DEPTH = 32 };
+enum { BITS = 40, DEPTH = 32, ENTRIES = 1 << 15 }; /* of JSON: brackets in each other, entries between two */
 static const int64_t ONE = (int64_t)1 << BITS;
 static const int64_t LARGEST = (int64_t)1 << 62;       /* every number of the file is below, in units of U */
 static const int64_t LARGEST_ROW = (int64_t)1 << 60;   /* the sum of the magnitudes in a row of weights */
@@ -172,6 +172,7 @@ static Json json_value(Reader *reader, int depth) {
         reader->at++;
         if (accept(reader, close)) return value;
         do {
+            need(value.count < ENTRIES, "JSON: too many entries");
             if (value.count == room) {
                 room = 2 * room + 8;
                 value.entries = realloc(value.entries, (size_t)room * sizeof(Json));
@@ -577,9 +578,11 @@ static int64_t convolve(const Convolution *conv, const int64_t *values, int64_t 
     int64_t size = magnitude(values, inputs), *patch = allocated((size_t)each, sizeof *patch);
     need(size < LARGEST_VALUE, "an activation reaches 2^15");
     for (int64_t o = 0; o < conv->outputs; o++) {
-        uwide total = 0;
+        uwide total = 0, product; /* a row of an adjoint is a column of the file's weights: its total can be large */
         for (int64_t k = 0; k < each; k++) total += (uwide)llabs(conv->weight[o * each + k]);
-        need((total * (uwide)size >> BITS) + (uwide)llabs(conv->bias[o]) < (uwide)LARGEST_VALUE, "an activation may reach 2^15");
+        need(!__builtin_mul_overflow(total, (uwide)size, &product) &&
+                 (product >> BITS) + (uwide)llabs(conv->bias[o]) < (uwide)LARGEST_VALUE,
+             "an activation may reach 2^15");
     }
     for (int64_t at = 0; at < outside; at++) {
         for (int64_t t = 0; t < area; t++) {
@@ -626,10 +629,13 @@ static Convolution read_convolution(Json *entry, int kind, int64_t length) {
     for (int axis = 0; axis < 2; axis++) {
         int64_t side = conv.image[axis] = image[1 + axis], size = conv.kernel[axis], pad = conv.padding[axis];
         need(pad < size && size <= side + 2 * pad, "padding must be smaller than the kernel, the kernel fit the padded image");
+        need(conv.stride[axis] <= side + 2 * pad, "stride must be no larger than the padded image");
         conv.out[axis] = (side + 2 * pad - size) / conv.stride[axis] + 1;
         need(!conv.circular || (side % conv.stride[axis] == 0 && conv.out[axis] * conv.stride[axis] <= side),
              "circular: the stride must divide the image, the output be no larger");
     }
+    need((wide)conv.channels * conv.stride[0] * conv.stride[1] <= LONGEST, "stride makes more than 2^26 channels");
+    need((wide)conv.outputs * conv.out[0] * conv.out[1] <= LONGEST, "it has more than 2^26 outputs");
     int64_t each = weight->count / conv.outputs;
     for (int64_t o = 0; o < conv.outputs; o++) {
         uwide total = 0;

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 import torch
 from certificate_oracle import apply, falsehood, opened, sealed
 from jacobians import circular_norm
+from safetensors.torch import save
 from shipped_methods import SHIPPED
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -498,3 +501,48 @@ def test_vectors_may_not_grow_without_end(checker: Checker) -> None:
     said |= {"predictions": torch.zeros(1, dtype=torch.int64)}
     content = sealed({"format": "onelip certificate", "version": 1, "operations": operations}, tensors | said)
     assert "more than 2^26" in checker(content)
+
+
+def test_a_stride_beyond_the_integers_of_a_machine_is_refused(checker: Checker) -> None:
+    """2^32 times 2^32 channels are 0 in 64 bits: without any row, no norm would be left to bound."""
+    weight, x, scores = 100 * torch.eye(2)[..., None, None], torch.tensor([1.0, 0.0]), torch.tensor([100.0, 0.0])
+    operation = {"op": "convolution", "image": [2, 1, 1], "stride": [2**32, 2**32], "padding": [0, 0], "mode": "zeros"}
+    assert "stride" in checker(crafted(operation, weight, x, scores, bounds=0.0, radii=1000.0, margins=99.0))
+
+
+def test_columns_of_weights_may_be_too_large_to_multiply(checker: Checker) -> None:
+    """A row of the adjoint adds up to 2^34 and meets activations of 2^14: 2^128 units, which is 0 in 128 bits.
+
+    Its large weights cancel on a torus of one pixel, so that the norm is small; the true second score is -2^24.
+    """
+    rows, small = 2**15, 2.0**-5
+    large = (2.0**19 - small) / 2
+    taps = torch.tensor([large, small, -large], dtype=torch.float64)
+    operation = {"op": "residual", "rest": 1, "image": [1, 1, 1], "mode": "circular", "bias": "bias"}
+    operation |= {"witness": {"side": "input", "torus": [1, 1]}}
+    x = torch.tensor([-1.0, 0.0], dtype=torch.float64)
+    certificate, tensors = opened(crafted(operation, taps.repeat(rows, 1).reshape(rows, 1, 1, 3), x, x, bounds=31.001))
+    tensors |= {"bias": torch.full((rows,), 2.0**14), "predictions": torch.tensor([1]), "margins": torch.tensor([0.9])}
+    assert "an activation may reach 2^15" in checker(sealed(certificate, tensors))
+
+
+def test_json_is_read_in_one_way(checker: Checker) -> None:
+    """No other encoding, no truth value for a number, and no object whose keys take long to compare."""
+    weight, x = torch.eye(2), torch.zeros(2)
+    content = crafted({"op": "linear"}, weight, x, x)
+    certificate, tensors = opened(content)
+    assert checker(content) == ""
+    said = checker(sealed(certificate | {"version": True}, tensors))
+    assert "version" in said or "JSON" in said
+    wide = json.dumps(certificate).encode("utf-16-le")
+    text = torch.frombuffer(bytearray(wide), dtype=torch.uint8)
+    hashes = {"certificate_sha256": hashlib.sha256(wide).hexdigest()}
+    assert "JSON" in checker(save({"certificate": text, **tensors}, hashes))
+    many = {"op": "linear"} | {f"{number:0100d}": 0 for number in range(2**15)}
+    assert "JSON: too many entries" in checker(crafted(many, weight, x, x))
+
+
+def test_a_stride_beyond_the_image_is_listed(tmp_path: Path) -> None:
+    """The shortcut of a ResNet, 1 x 1 every second pixel, on an image of one pixel."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 1, stride=2), nn.Flatten(), nn.Linear(4, 3))
+    assert python_checker(written(model, torch.randn(2, 3, 1, 1), tmp_path)) == ""

@@ -464,6 +464,7 @@ def test_what_cannot_be_converted_comes_with_advice(module: nn.Module, advice: s
     failures = convert(module, "aol").conversion.failures
     assert failures
     assert any(advice in change.note for change in failures)
+    assert not any("NoneType" in change.note for change in failures)
 
 
 def test_slopes_of_prelu_are_taken_over_within_limits() -> None:
@@ -533,6 +534,25 @@ def test_what_depends_on_shapes_is_recorded_as_it_runs() -> None:
         convert(plain, input_shape=(3, 7, 7))
     two = convert(plain, "aol", input_shape={"x": torch.randn(2, 3, 8, 8), "mask": torch.ones(2, 1, 8, 8)})
     assert "product of two" in two.conversion.failures[0].note
+
+
+class ByLength(nn.Module):
+    """Python makes a plain integer of `len(x)`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.first, self.head = nn.Parameter(torch.randn(1, 4)), nn.Linear(12, 4), nn.Linear(9, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x.view(len(x), -1))
+        return self.head(torch.cat([self.token.expand(len(y), -1), y, torch.zeros((len(x), 1))], 1))
+
+
+def test_the_length_of_the_batch_is_a_size() -> None:
+    model = convert(ByLength().eval(), input_shape=(3, 4)).eval()
+    assert not model.conversion.failures
+    assert model(torch.randn(5, 3, 4)).shape == (5, 3)
+    certify(model, torch.randn(2, 3, 4))
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm")

@@ -235,7 +235,9 @@ def _torch_convolution(prefix: str, conv: nn.Conv2d, shape: tuple[int, ...]) -> 
         padding = (weight.shape[2] // 2, weight.shape[3] // 2) if padding == "same" else (0, 0)
         if conv.padding == "same" and not (weight.shape[2] % 2 and weight.shape[3] % 2):
             raise Unlisted("it has a kernel of even sides with padding='same'")
-    stride, circular = (conv.stride[0], conv.stride[1]), conv.padding_mode == "circular"
+    # A stride beyond the padded image reads one pixel, as the smaller one does.
+    stride = min(conv.stride[0], shape[1] + 2 * padding[0]), min(conv.stride[1], shape[2] + 2 * padding[1])
+    circular = conv.padding_mode == "circular"
     for side, tap, step, pad in zip(shape[1:], weight.shape[2:], stride, padding, strict=True):
         count = (side + 2 * pad - tap) // step + 1
         if pad >= tap or (circular and (side % step or count * step > side)):

@@ -24,6 +24,8 @@ from onelip.errors import InvalidInputError
 
 _READS = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist", "numpy", "__array__", "__contains__")
 _WRITES = ("__setitem__", "copy_", "index_put_")
+_SHAPED = ("view", "reshape", "expand", "repeat", "broadcast_to", "zeros", "ones", "full", "empty")
+_SHAPED += ("new_zeros", "new_ones", "new_full", "new_empty")
 _SIZES: dict[str, Callable[..., Any]] = {
     **{f"__{name}__": getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod", "truediv", "pow")},
     "__neg__": operator.neg,
@@ -90,6 +92,8 @@ class _Recorder(TorchFunctionMode):
         self.nodes: dict[int, tuple[Tensor, fx.Node]] = {}  # the tensors stay alive: an id names one of them
         self.inputs: set[fx.Node] = set()
         """The nodes that depend on the input."""
+        self.lengths: dict[Any, int] = {}
+        """What `len(x)` gave, as sizes: Python makes plain integers of them."""
         self.running = [""]
         """The paths of the modules that are running, the innermost last."""
         tensors = [*model.named_parameters(), *model.named_buffers()]
@@ -104,7 +108,10 @@ class _Recorder(TorchFunctionMode):
             return self.attribute(func, getter.__name__, args)
         if name in _READS and self.depends(args[0]):
             raise InvalidInputError(f"its forward depends on values ({name.strip('_')} of a tensor)")
+        args = self.with_lengths(args) if name in _SHAPED and self.lengths else args
         value = func(*args, **kwargs)
+        if name == "__len__" and self.depends(args[0]):
+            self.lengths[value] = self.size(args[0], 0)
         if name == "size" and self.depends(args[0]):
             return self.sizes(args[0], value) if isinstance(value, torch.Size) else self.size(args[0], args[1])
         if self.has_nodes(args) or self.has_nodes(kwargs):
@@ -120,6 +127,18 @@ class _Recorder(TorchFunctionMode):
         if isinstance(value, Tensor):
             self.bind(value, self.graph.call_function(getattr, (self.node(args[0]), name)), [args[0]])
         return value
+
+    def with_lengths(self, args: Any) -> Any:
+        """Arguments of which the last are a shape: where its first side is a length of the input, it is one again."""
+        place = next((place for place, part in enumerate(args) if not isinstance(part, Tensor)), None)
+        if place is None:
+            return args
+        first = args[place]
+        if isinstance(first, (tuple, list)) and first:
+            first = [self.lengths.get(first[0], first[0]), *first[1:]]
+        elif isinstance(first, int):
+            first = self.lengths.get(first, first)
+        return (*args[:place], first, *args[place + 1 :])
 
     def sizes(self, x: Tensor, shape: torch.Size) -> torch.Size:
         return torch.Size([self.size(x, dim) for dim in range(len(shape))])
@@ -222,7 +241,8 @@ def record(model: nn.Module, example: Arguments, is_leaf: Callable[[nn.Module], 
     args, kwargs = example.filled()
     recorder = _Recorder(model)
     names = list(inspect.signature(model.forward).parameters)
-    for name, tensor in [*zip(_argument_names(names, len(args)), args, strict=True), *kwargs.items()]:
+    names += [f"argument_{place}" for place in range(len(names), len(args))]
+    for name, tensor in [*zip(names, args, strict=False), *kwargs.items()]:
         node = recorder.graph.placeholder(name)
         recorder.inputs.add(node)
         recorder.bind(tensor, node, [])
@@ -258,7 +278,8 @@ def name_of(node: fx.Node) -> str:
 
 def check_graph(model: nn.Module, graph: fx.GraphModule, example: Arguments) -> None:
     """Refuse a graph that is another function than the model, on another batch."""
-    args, kwargs = (_other_batch(part) for part in example.filled())
+    longer = example.part([*reversed(range(example.batch)), 0])
+    args, kwargs = longer.filled([tensor * 1.25 for tensor in longer.tensors])
     results = []
     for function in (model, graph.forward):  # called past fx, which would print the graph where it fails
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -269,21 +290,6 @@ def check_graph(model: nn.Module, graph: fx.GraphModule, example: Arguments) -> 
             raise InvalidInputError(
                 "its forward computes numbers outside of torch, or another function of other inputs"
             )
-
-
-def _other_batch(value: Any) -> Any:
-    """One more input, and other numbers."""
-    if isinstance(value, Tensor) and value.is_floating_point():
-        return torch.cat([value[:1], value]).flip(0) * 1.25
-    if isinstance(value, Tensor):
-        return torch.cat([value[:1], value]).flip(0)
-    if isinstance(value, dict):
-        return {key: _other_batch(part) for key, part in value.items()}
-    return tuple(_other_batch(part) for part in value) if isinstance(value, tuple) else value
-
-
-def _argument_names(names: list[str], count: int) -> list[str]:
-    return [*names[:count], *(f"argument_{place}" for place in range(len(names), count))]
 
 
 def _is_method(func: Any, name: str) -> bool:

@@ -90,14 +90,17 @@ class Audit(fx.Interpreter):
             value = super().run_node(n)
             return next(iter(all_traced(value)), value)
         if n in self.known or n in self.failures or self._is_proven(n):
-            shape = n.meta.get("shape")
-            return None if shape is None else _Stub(tuple(shape[1:]))(self._input)
+            if "shape" not in n.meta:  # a tuple, say; nor are its parts computed then
+                self.known.add(n)
+                return None
+            return _Stub(tuple(n.meta["shape"][1:]))(self._input)
         value = super().run_node(n)
         return self._divided(n, value) if isinstance(value, Traced) else value
 
     def _is_proven(self, n: fx.Node) -> bool:
         if n.op != "call_module" or not isinstance(self.module.get_submodule(str(n.target)), LipschitzLayer):
-            return any(source in self.failures and "shape" not in source.meta for source in n.all_input_nodes)
+            failed = (source for source in n.all_input_nodes if source in self.failures or source in self.known)
+            return any("shape" not in source.meta for source in failed)
         return all(handle.before is None for handle in all_traced(self.map_nodes_to_values(n.args, n)))
 
     def _is_unbounded(self, n: fx.Node) -> bool:
