@@ -28,7 +28,7 @@ from onelip.layers.fused import frozen_conv
 from onelip.layers.operators import Kernel, Operator, TrainingOperator, frequencies
 from onelip.linalg.devices import is_cpu
 from onelip.linalg.fourier import Size, half_width, pack, torus_blocks
-from onelip.linalg.tensor_modes import wants_plain_operations, no_autocast
+from onelip.linalg.tensor_modes import no_autocast, wants_plain_operations
 
 MOST_BYTES_KEPT = 2**22
 """Of complex matrices of one layer that are kept. Narrower layers are transformed together, by as few kernels as

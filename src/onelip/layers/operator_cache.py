@@ -25,7 +25,7 @@ from onelip.layers.snapshot import Snapshot
 from onelip.linalg.convolution import same_convolution
 from onelip.linalg.devices import is_pretended
 from onelip.linalg.fourier import Size
-from onelip.linalg.tensor_modes import may_cache_tensors, ordinary_tensors, forms_are_off
+from onelip.linalg.tensor_modes import forms_are_off, may_cache_tensors, ordinary_tensors
 
 if TYPE_CHECKING:
     from onelip.layers.layer import LipschitzLayer
