@@ -9,6 +9,7 @@ import pytest
 import synthetic_study
 
 from onelip.bench.report.cost_tables import cost_tables
+from onelip.bench.report.figures.radar import study_radar
 from onelip.bench.report.findings import findings, notes, times_note, trainings_note, with_notes
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.report_table import ReportTable
@@ -49,6 +50,9 @@ def test_budgets_of_the_wall_clock_are_not_ranked(tmp_path: Path) -> None:
         assert not tables[name].best
         assert head[0] in tables[name].caption
     assert any("has the lowest training time" in sentence for sentence in found), "times were undisturbed"
+    study = read_study(tmp_path)
+    axes = [metric.name for metric in study_radar(study, chosen_models(all_settings(study.trained)))]
+    assert axes == ["Training time", "Inference time"], "an axis ranks"
 
 
 @pytest.mark.parametrize("config", [{"clock": "cores"}, {"budget": None, "epochs": 3}])
@@ -75,6 +79,7 @@ def test_times_beside_other_programs_are_not_ranked(tmp_path: Path, monkeypatch:
     note = times_note(study)
     assert note.startswith("Times are not ranked. Other programs computed beside 1 of 8 timings")
     assert not any("has the lowest" in sentence for sentence in findings(study, []))
+    assert study_radar(study, []) == []
     (table,) = (table for table in with_notes(cost_tables(study, None), study) if table.name == "time")
     assert note in table.caption
     assert "256 images (inference: 512)" in table.caption

@@ -19,6 +19,7 @@ from matplotlib.projections.polar import PolarAxes
 from onelip.bench.paper.published import published_epochs
 from onelip.bench.records.specs import NetworkSpec
 from onelip.bench.report.figures.drawing import AXIS, GRID, ReportFigure, new_figure, tell
+from onelip.bench.report.findings import times_note, trainings_are_comparable
 from onelip.bench.report.method_style import method_style
 from onelip.bench.report.report_table import METHOD, Column, ReportTable, percent, ratio
 from onelip.bench.report.study_rows import WITHOUT_GUARANTEE, StudyResults
@@ -95,10 +96,10 @@ def _shared_places(values: Mapping[NetworkSpec, float]) -> dict[str, list[float]
 
 
 def study_radar(study: StudyResults, models: Sequence[TrainedModel]) -> list[RadarMetric]:
-    """The metrics that the study has values for."""
-    times, memory = main_times(study), main_memory(study)
+    """The metrics that the study has values for, but for those that other programs disturbed: an axis ranks."""
+    times, memory = [] if times_note(study) else main_times(study), main_memory(study)
     metrics = [
-        *_accuracy_metrics(longest_budget(models)),
+        *(_accuracy_metrics(longest_budget(models)) if trainings_are_comparable(study) else ()),
         cost_metric("Training time", {row.network: row.training.ratio.median for row in times}),
         cost_metric("Inference time", {row.network: row.inference.ratio.median for row in times}),
         cost_metric("Training memory", relative_to_plain(memory, "training")),
