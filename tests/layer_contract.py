@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from onelip.certification import lipschitz_bound
 from onelip.layers import LipschitzLayer, MethodInfo
-from onelip.layers.layer import operators_of
-from onelip.layers.parametrised import ParametrisedLayer
+from onelip.layers.operator_sources import operators_of
 from onelip.layers.variants import transposed
 from onelip.proofs.layer_bound import FLOAT32, FLOAT64
 from onelip.proofs.measured_rounding import error_at
@@ -52,7 +51,7 @@ def input_shape(case: str) -> tuple[int, ...]:
     return FEATURES if case == "linear" else (4, *image_size(case))
 
 
-def fresh(method: MethodInfo, case: str, dtype: torch.dtype = torch.float64, channels: int = 4) -> ParametrisedLayer:
+def fresh(method: MethodInfo, case: str, dtype: torch.dtype = torch.float64, channels: int = 4) -> LipschitzLayer:
     """A small layer as it starts."""
     if case == "linear":
         return method.linear_layer(*FEATURES, *FEATURES, dtype=dtype)
@@ -60,7 +59,7 @@ def fresh(method: MethodInfo, case: str, dtype: torch.dtype = torch.float64, cha
     return conv(channels, channels, **(CONVS | GEOMETRIES)[case], dtype=dtype)
 
 
-def make(method: MethodInfo, case: str, dtype: torch.dtype = torch.float64, channels: int = 4) -> ParametrisedLayer:
+def make(method: MethodInfo, case: str, dtype: torch.dtype = torch.float64, channels: int = 4) -> LipschitzLayer:
     """A small layer with random parameters: initial values alone may be special, such as the identity."""
     layer = fresh(method, case, dtype, channels)
     perturb(layer)
@@ -79,7 +78,7 @@ def samples(case: str, count: int = 2, dtype: torch.dtype = torch.float64) -> Te
     return torch.randn(count, *input_shape(case), dtype=dtype)
 
 
-def in_state(method: MethodInfo, case: str, state: str, dtype: torch.dtype) -> ParametrisedLayer:
+def in_state(method: MethodInfo, case: str, state: str, dtype: torch.dtype) -> LipschitzLayer:
     """A layer as it starts, after three large steps, or with weights of an extreme size."""
     layer = (fresh if state == "fresh" else make)(method, case, dtype)
     if state == "stepped":
@@ -255,7 +254,7 @@ def check_stacking(method: MethodInfo, case: str) -> None:
             assert_close(transformed.tensors()[name], tensor, 1e-12)
 
 
-def check_fusing(layer: ParametrisedLayer, shape: tuple[int, ...], tolerance: float = 1e-5) -> None:
+def check_fusing(layer: LipschitzLayer, shape: tuple[int, ...], tolerance: float = 1e-5) -> None:
     """A fused layer is the one of evaluation, whatever the mode it was fused in, and has the same bound."""
     x = torch.randn(2, *shape, dtype=next(layer.parameters()).dtype)
     size = (shape[-2], shape[-1]) if len(shape) == 3 else None

@@ -69,7 +69,7 @@ INTERNALS = (
         "train",
         "operators_of",
     ),
-    *("stacked_tensors", "ParametrisedLayer", "signal", "gram_power"),
+    *("stacked_tensors", "signal", "gram_power"),
     *("keeps_taps", "core_kernel", "core_taps", "convolution_geometry"),
     *(
         "read_geometry",

@@ -121,7 +121,7 @@ def test_a_network_transforms_each_block_once(method: MethodInfo) -> None:
 def test_wide_layers_stay_alone(method: str, width: int, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """From a width on that is 4 here, unless their transformation takes products with vectors alone."""
     torch.manual_seed(3)
-    monkeypatch.setattr("onelip.layers.parametrised.WIDEST_TOGETHER", 3)
+    monkeypatch.setattr("onelip.layers.layer.WIDEST_TOGETHER", 3)
     layers = [_stirred(method, channels=width) for _ in range(2)]
     x = torch.randn(1, width, *SIZE, dtype=torch.float64)
     done, transform = [], type(layers[0]).transform_tensors

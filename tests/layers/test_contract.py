@@ -14,9 +14,8 @@ from layer_contract import CONVS, FEATURES, STATES, assert_close, fresh, image_s
 from torch import Tensor, nn
 
 from onelip.layers import MethodInfo, get_method, list_methods
-from onelip.layers.kernel_layers import KernelOrFrequencyConv2d
+from onelip.layers.layer import LipschitzLayer
 from onelip.layers.operators import Kernel
-from onelip.layers.parametrised import ParametrisedLayer
 
 METHODS = list_methods()
 LIPSCHITZ = [method for method in METHODS if method.guarantee != "none"]
@@ -26,7 +25,7 @@ DTYPES = [torch.float64, torch.float32]
 def supports(method: MethodInfo, case: str) -> bool:
     """Whether a method has this case: "frequencies" is for the methods that choose between two forms."""
     if case == "frequencies":
-        return issubclass(method.conv, KernelOrFrequencyConv2d)
+        return method.conv.has_frequency_form
     return case == "linear" or CONVS[case].get("padding_mode", "circular") in method.conv.padding_modes
 
 
@@ -215,7 +214,7 @@ class TestKinds:
         assert y.shape == fresh(method, case)(x).shape
 
 
-def assert_input_transformation_only(layer: ParametrisedLayer, x: Tensor, dtype: torch.dtype) -> None:
+def assert_input_transformation_only(layer: LipschitzLayer, x: Tensor, dtype: torch.dtype) -> None:
     """Autocast leaves the transformed parameters alone, and the output follows the plain one."""
     size = (x.shape[-2], x.shape[-1]) if x.dim() == 4 else None
     plain = layer.transform(size).tensors()

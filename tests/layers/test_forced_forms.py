@@ -10,18 +10,18 @@ import pytest
 import torch
 from jacobians import norm_at
 
-from onelip.layers import create_conv, get_method, kernel_layers, list_methods
-from onelip.layers.kernel_layers import KernelOrFrequencyConv2d
+from onelip.layers import create_conv, frequency_choice, list_methods
+from onelip.layers.convolutions import LipschitzConv2d
 
-METHODS = [method.key for method in list_methods() if issubclass(get_method(method.key).conv, KernelOrFrequencyConv2d)]
+METHODS = [method.key for method in list_methods() if method.conv.has_frequency_form]
 SHARES = {"kernel": 0, "frequencies": 10}
 
 
 @contextmanager
 def forced_form(share: float) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_layers, "WHOLE_SHARE", share)
-        patch.setattr(kernel_layers, "FREQUENCY_SHARE", share)
+        patch.setattr(frequency_choice, "WHOLE_SHARE", share)
+        patch.setattr(frequency_choice, "FREQUENCY_SHARE", share)
         yield
 
 
@@ -36,7 +36,7 @@ def test_the_bound_of_either_form_holds(method: str, size: tuple[int, int]) -> N
     for share in SHARES.values():
         own = copy.deepcopy(layer).eval()
         with forced_form(share):
-            assert isinstance(own, KernelOrFrequencyConv2d)
+            assert isinstance(own, LipschitzConv2d)
             assert own.acts_on_frequencies(size) == (share == SHARES["frequencies"])
             bound = own.lipschitz_bound(size)
             exact = max(norm_at(own, x) for x in points)

@@ -60,7 +60,7 @@ def test_the_convolution_of_a_residual_layer_has_norm_sqrt_two(key: str, options
     layer = create_conv3d(key, 4, 6, **{**options, "lipschitz": 1.0, "groups": 1}, dtype=torch.float64).eval()
     with torch.no_grad():
         layer.weight.normal_()
-    core = layer.convolution_geometry.core_volume(SHAPE[1:])
+    core = layer.convolution_geometry.core_image(SHAPE[1:])
     residual = layer.transform(cast("Any", SHAPE[1:]))
     assert isinstance(residual, ResidualMap)
     operator = residual.weight

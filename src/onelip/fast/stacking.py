@@ -27,8 +27,8 @@ from torch.nn import functional as F
 
 from onelip.layers.contract import Request
 from onelip.layers.convolutions import LipschitzConv2d
-from onelip.layers.layer import LipschitzLayer, operators_of, stacked
-from onelip.layers.operator_sources import serving
+from onelip.layers.layer import LipschitzLayer
+from onelip.layers.operator_sources import operators_of, serving, stacked
 from onelip.layers.operators import Operator
 from onelip.linalg.devices import is_cpu
 from onelip.linalg.fourier import Size

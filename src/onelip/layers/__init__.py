@@ -11,6 +11,8 @@ from inspect import isclass as _isclass
 from inspect import isfunction as _isfunction
 from typing import TYPE_CHECKING
 
+from torch import nn as _nn
+
 from onelip.layers.blocks.activations import Abs as Abs
 from onelip.layers.blocks.activations import GroupSort as GroupSort
 from onelip.layers.blocks.activations import Householder as Householder
@@ -47,29 +49,34 @@ from onelip.layers.creation import list_methods as list_methods
 from onelip.layers.creation import parametrize as parametrize
 from onelip.layers.layer import LipschitzLayer as LipschitzLayer
 from onelip.layers.linear import LipschitzLinear as LipschitzLinear
+from onelip.layers.methods import bcop as _bcop
 from onelip.layers.methods.spectral import FrobeniusConv2d as FrobeniusConv2d
-from onelip.layers.peer_names import AdaptiveOrthoConv2d as AdaptiveOrthoConv2d
-from onelip.layers.peer_names import AdaptiveOrthoConvTranspose2d as AdaptiveOrthoConvTranspose2d
-from onelip.layers.peer_names import BatchCentering2D as BatchCentering2D
-from onelip.layers.peer_names import FrobeniusLinear as FrobeniusLinear
-from onelip.layers.peer_names import GroupSort2 as GroupSort2
-from onelip.layers.peer_names import HouseHolder as HouseHolder
-from onelip.layers.peer_names import InvertibleDownSampling as InvertibleDownSampling
-from onelip.layers.peer_names import InvertibleUpSampling as InvertibleUpSampling
-from onelip.layers.peer_names import LayerCentering2D as LayerCentering2D
-from onelip.layers.peer_names import LipResidual as LipResidual
-from onelip.layers.peer_names import LPReLU as LPReLU
-from onelip.layers.peer_names import OrthoLinear as OrthoLinear
-from onelip.layers.peer_names import ScaledAdaptativeL2NormPool2d as ScaledAdaptativeL2NormPool2d
-from onelip.layers.peer_names import ScaledL2NormPool2d as ScaledL2NormPool2d
-from onelip.layers.peer_names import UnitNormLinear as UnitNormLinear
 from onelip.layers.registry import MethodInfo as MethodInfo
 from onelip.layers.registry import install_forms as _install_forms
 from onelip.layers.variants import LipschitzConv1d as LipschitzConv1d
 from onelip.layers.variants import LipschitzConvTranspose2d as LipschitzConvTranspose2d
+from onelip.layers.variants import transposed as _transposed
 from onelip.layers.volumes import LipschitzConv3d as LipschitzConv3d
 from onelip.proofs import operator_bounds as _bounds  # noqa: F401 - what is proven about operators
 from onelip.protocol import Complexity as Complexity
+
+# The names that deel-torchlip and orthogonium give these classes; docs/coming_from.md has the whole table. Arguments
+# and defaults are ours: code that imports them by the other name runs, weights that were saved there do not fit.
+AdaptiveOrthoConv2d = _bcop.BCOPConv2d
+AdaptiveOrthoConvTranspose2d = _transposed(_bcop.BCOPConv2d)
+BatchCentering2D = BatchCentering
+FrobeniusLinear = UnitRowsLinear
+GroupSort2 = MaxMin
+HouseHolder = Householder
+InvertibleDownSampling = _nn.PixelUnshuffle
+InvertibleUpSampling = _nn.PixelShuffle
+LayerCentering2D = LayerCentering
+LipResidual = LipschitzResidual
+LPReLU = LipschitzPReLU
+OrthoLinear = _bcop.BCOPLinear
+ScaledAdaptativeL2NormPool2d = AdaptiveL2NormPool2d  # spelt as there
+ScaledL2NormPool2d = L2NormPool2d
+UnitNormLinear = UnitRowsLinear
 
 if TYPE_CHECKING:
     from onelip.layers.methods.aoc import AOCConv2d as AOCConv2d

@@ -25,13 +25,15 @@ from onelip.layers.arguments import (
     warn_of_squares,
 )
 from onelip.layers.blocks.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
-from onelip.layers.cached_pass import convolved
-from onelip.layers.fused import FusedConvolution
+from onelip.layers.contract import Request
+from onelip.layers.frequency_choice import frequencies_are_cheaper
+from onelip.layers.fused import FusedConvolution, frozen_conv
 from onelip.layers.geometry import ConvolutionGeometry, Geometry
 from onelip.layers.initialisation import initialise
+from onelip.layers.layer import LipschitzLayer
 from onelip.layers.memory_format import in_format_of
+from onelip.layers.operator_cache import convolved, remember_pass, repeated_pass
 from onelip.layers.operators import Grouped, Kernel, Operator
-from onelip.layers.parametrised import ParametrisedLayer
 from onelip.linalg.block_taps import block_taps, taps_of_blocks
 from onelip.linalg.convolution import PaddingMode
 from onelip.linalg.fourier import Size
@@ -42,7 +44,7 @@ COARSE = 16
 """Frequencies along each axis that an estimate looks at."""
 
 
-class LipschitzConv2d(ParametrisedLayer):
+class LipschitzConv2d(LipschitzLayer):
     """`nn.Conv2d` but for two defaults, padding="same" and padding_mode="circular": the base of the convolutions.
 
     `stride=s` is torch's: every s pixels, with k * k taps (`onelip.linalg.block_taps`). With padding "same" an image
@@ -63,14 +65,17 @@ class LipschitzConv2d(ParametrisedLayer):
 
     padding_modes: ClassVar[tuple[PaddingMode, ...]] = ("circular", "zeros")
 
-    signal: ClassVar[bool] = False
-    """Whether inputs are (batch, channels, length) in place of images."""
+    axes: ClassVar[tuple[str, ...]] = ("height", "width")
+    """Of the inputs, behind their channels: those of images, signals or volumes."""
 
     gram_power: int = 1
     """The power of the autocorrelation that the constraint looks at, which reaches so many times as far."""
 
     keeps_taps: ClassVar[bool] = False
     """Whether the transformation leaves taps zero that are: the layer then reads the pixels that torch's would."""
+
+    has_frequency_form: ClassVar[bool] = False
+    """Whether the operator is, or has inside, a kernel that may be applied frequency by frequency."""
 
     geometry: Geometry
 
@@ -128,7 +133,7 @@ class LipschitzConv2d(ParametrisedLayer):
         self.check_stride()
         self.create_tensors(bias, {"device": device, "dtype": dtype})
         self.weight_has_taps = len(self.tensor_shapes()["weight"]) == 4
-        self._convolution_geometry = self._make_convolution_geometry()
+        self.convolution_geometry = self.make_convolution_geometry()
         self.reset_parameters()
         plain = self.in_channels * self.out_channels // groups * math.prod(self.kernel_size)
         warn_of_squares(self, plain)
@@ -188,17 +193,13 @@ class LipschitzConv2d(ParametrisedLayer):
         taps = taps_of_blocks(core, self.kernel_size, self.stride, (1, 1))
         weight.copy_(taps.transpose(0, 1) if self.geometry.transposed else taps)
 
-    @property
-    def convolution_geometry(self) -> ConvolutionGeometry:
-        """What stands around the core."""
-        return self._convolution_geometry
-
-    def _make_convolution_geometry(self) -> ConvolutionGeometry:
+    def make_convolution_geometry(self) -> Any:
+        """The frame around the core, a `ConvolutionGeometry`, or a `VolumeGeometry`."""
         pixels = math.prod(self.stride) if self.geometry.transposed else 1
         kept = self.out_channels // self.groups * pixels
         (high, wide), stride = self.geometry.core_sides, self.stride
         taps = self.kernel_size if self.keeps_taps else (high * stride[0], wide * stride[1])
-        return ConvolutionGeometry(self.geometry, self.groups, self.core_in, kept, taps, self.signal)
+        return ConvolutionGeometry(self.geometry, self.groups, self.core_in, kept, taps, len(self.axes) == 1)
 
     def core_tensors(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Kernels as the core has them; groups, which have a leading dimension too, as more layers."""
@@ -238,53 +239,69 @@ class LipschitzConv2d(ParametrisedLayer):
         return kernel.flip(-2, -1) if self.geometry.transposed else kernel
 
     def core_size(self, input_size: Size | None) -> Size | None:
-        """The size of the images that the core sees."""
-        size = super().core_size(input_size)
-        return None if size is None else self.geometry.core_image(size)
+        """The size of the images that the core sees, where the operator depends on it."""
+        if self.size_dependent:
+            message = "the parameters of {} are transformed for one {} size: pass input_size={}, or evaluate the layer "
+            return self.convolution_geometry.core_image(self._checked_size(input_size, message + "on one size first"))
+        size = input_size if input_size is None else self.convolution_geometry.core_image(input_size)
+        return size if size is not None and self.acts_on_frequencies(size) else None
 
-    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
+    def acts_on_frequencies(self, size: Size) -> bool:
+        """Whether a kernel is applied frequency by frequency to core images of this size."""
+        return self.has_frequency_form and frequencies_are_cheaper(self, size)
+
+    def choose_form(self, operator: Operator, request: Request) -> Operator:
+        """Frequency matrices where they are cheaper."""
+        size = request.size
+        return operator if size is None or not self.acts_on_frequencies(size) else operator.by_frequency(size)
+
+    def apply_to(self, x: Tensor, operator: Operator) -> Tensor:
         """The input transformation on (batch, in_channels, height, width)."""
-        return self.convolution_geometry.apply(x, transformed, self.bias)
+        return self.convolution_geometry.apply(x, operator, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, in_channels, h, w), or one image (in_channels, h, w), as `nn.Conv2d` does."""
-        if (last := self.repeated_pass(x)) is not None:
+        if (last := repeated_pass(self, x)) is not None:
             if last.kernel is not None:
                 return convolved(x, last.kernel, self.bias)
             return in_format_of(x, self.apply_to(x, last.operator))
         check_numbers(self, x)
-        axes = 1 if self.signal else 2
+        axes = len(self.axes)
         if x.dim() not in (axes + 1, axes + 2) or x.shape[-axes - 1] != self.in_channels:
-            sides = "length" if self.signal else "height, width"
             raise InvalidInputError(
-                f"{type(self).__name__} expects (batch, {self.in_channels}, {sides}), got {tuple(x.shape)}"
+                f"{type(self).__name__} expects (batch, {self.in_channels}, {', '.join(self.axes)}), "
+                f"got {tuple(x.shape)}"
             )
         check_type(self, x, self.weight)
         if x.dim() == axes + 1:
             return self.forward(x[None])[0]
         operator = self.operator(self.convolution_geometry.image(x.shape))
         if not self.training:
-            self._remember_pass(x, operator, kernel_alone=self._is_kernel_alone(operator))
+            remember_pass(self, x, operator, kernel_alone=self._is_kernel_alone(operator))
         return in_format_of(x, self.apply_to(x, operator))
 
     def _is_kernel_alone(self, operator: Operator) -> bool:
         """Whether `apply_to` is nothing but the operator, and that is one convolution."""
         if type(operator) is not Kernel or type(self).apply_to is not LipschitzConv2d.apply_to:
             return False
-        alone = self.geometry.moves_nothing and not self.signal and self.groups == 1
+        alone = self.geometry.moves_nothing and len(self.axes) == 2 and self.groups == 1
         return alone and operator.kernel.shape[:2] == (self.out_channels, self.in_channels)
 
     def lipschitz_bound(self, input_size: Size | None = None) -> float:
         """Proven upper bound of the Lipschitz constant in evaluation mode on images of this size, rounding included."""
-        if input_size is None:
-            raise InvalidInputError(
-                f"the bound of {type(self).__name__} depends on the image: pass input_size=(height, width)"
-            )
-        sides = (int(input_size[1]),) if self.signal else (int(input_size[0]), int(input_size[1]))
-        return proven_bound(self, (self.in_channels, *sides)).lipschitz
+        sides = self._checked_size(input_size, "the bound of {} depends on the {}: pass input_size={}")
+        return proven_bound(self, (self.in_channels, *sides[-len(self.axes) :])).lipschitz
+
+    def _checked_size(self, input_size: Any, message: str) -> Any:
+        """The sides as integers; those of a signal are (1, length)."""
+        names = self.axes if len(self.axes) == 3 else ("height", "width")
+        if input_size is None or len(input_size) != len(names):
+            kind = "volume" if len(names) == 3 else "image"
+            raise InvalidInputError(message.format(type(self).__name__, kind, f"({', '.join(names)})"))
+        return tuple(map(int, input_size))
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """What is proven about the core, on all that it is applied to."""
+        """The bound of the core in its frame."""
         around = self.convolution_geometry
         return around.bound(input_shape, self.deployed(around.image(input_shape)), self.bias)
 
@@ -294,12 +311,14 @@ class LipschitzConv2d(ParametrisedLayer):
         `input_size` is the height and width of this layer's input; it is needed where the transformed
         parameters depend on it, unless the layer has been evaluated on exactly one size since it last changed.
         """
-        transformed, geometry = self._detached(input_size), self.geometry
+        if self.keeps_taps and self._is_torchs_own(input_size):
+            return self._as_torchs_own(input_size)
+        operator, geometry = self._detached(input_size), self.geometry
         step = self.stride[0]
         simple = geometry == Geometry(self.kernel_size, (step, step), None, (1, 1), geometry.circular)
-        if self.groups > 1 or self.signal or not simple or not geometry.is_aligned:
-            return FusedConvolution(self.convolution_geometry, transformed, self.bias)
-        core = self.fuse_core(transformed, None if input_size is None else geometry.core_image(input_size))
+        if self.groups > 1 or len(self.axes) == 1 or not simple or not geometry.is_aligned:
+            return FusedConvolution(self.convolution_geometry, operator, self.bias)
+        core = self.fuse_core(operator, None if input_size is None else geometry.core_image(input_size))
         before, after = [], []
         if step > 1:
             before += [ZeroSpatialPad(step), nn.PixelUnshuffle(step)]
@@ -308,6 +327,36 @@ class LipschitzConv2d(ParametrisedLayer):
         if self.core_out > self.out_channels:
             after.append(FirstChannels(self.out_channels))
         return nn.Sequential(*before, core, *after) if before or after else core
+
+    def _is_torchs_own(self, input_size: Size | None) -> bool:
+        """Whether `nn.Conv2d` is the same, and is proven to be.
+
+        It is not on a circle smaller than its padding. A strided kernel that was normalised on the torus of its
+        zero-padded blocks is proven on another torus as one of torch.
+        """
+        geometry, stride = self.geometry, self.stride
+        if len(self.axes) == 1 or geometry.transposed or geometry.padding is not None:
+            return False
+        if stride != (1, 1) and (
+            stride[0] != stride[1] or self.dilation != (1, 1) or (self.size_dependent and not geometry.circular)
+        ):
+            return False
+        if input_size is None or self.padding_mode == "zeros":
+            return True
+        reach = ((k - 1) // 2 * d for k, d in zip(self.kernel_size, self.dilation, strict=True))
+        return all(pad <= length for pad, length in zip(reach, input_size, strict=True))
+
+    def _as_torchs_own(self, input_size: Size | None) -> nn.Module:
+        """One `nn.Conv2d`, stride and groups included."""
+        kernel, step = self._detached(input_size, cheapest_form=False).tensors()["kernel"], self.stride[0]
+        if step > 1:
+            high, wide = self.geometry.core_sides
+            kernel = taps_of_blocks(kernel[..., -high:, -wide:], self.kernel_size, self.stride, (1, 1))
+        kernel = kernel.flatten(0, 1) if self.groups > 1 else kernel
+        options = {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
+        conv = frozen_conv(kernel, self.bias, self.padding_mode, **options)
+        divides = input_size is not None and all(side % step == 0 for side in input_size)
+        return conv if divides or step == 1 else nn.Sequential(ZeroSpatialPad(step), conv)
 
     def extra_repr(self) -> str:
         """The arguments, as torch prints them."""

@@ -10,7 +10,7 @@ Its rounding is not proven: evaluation, and with it every certificate, uses the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -69,6 +69,8 @@ def spectrum_to_kernel(matrices: Tensor, sides: Size) -> Tensor:
 class FourierProduct(TrainingOperator):
     """x -> F^(-1) M F x + b in training, for images of one size on a torus; `spectrum` are `parts_of` (f, in, out)."""
 
+    linear_in = "spectrum"
+
     spectrum: Tensor
     torus: Size
     image: Size
@@ -78,10 +80,6 @@ class FourierProduct(TrainingOperator):
         check_size(x, self.image)
         y = fourier_product(embedded(x, self.torus), self.spectrum)[..., : x.shape[-2], : x.shape[-1]]
         return y if bias is None else y + bias[:, None, None]
-
-    def scaled(self, factor: float) -> FourierProduct:
-        """The matrices times the factor."""
-        return replace(self, spectrum=self.spectrum * factor)
 
 
 def fourier_product(x: Tensor, spectrum: Tensor) -> Tensor:

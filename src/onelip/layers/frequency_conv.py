@@ -2,24 +2,60 @@
 
 With M^(f) of norm at most 1 at every frequency, x -> F^T M F x has norm at most 1, because the real DFT F is
 an isometry. Zero padding embeds the image in a torus larger by k - 1, convolves there and crops.
+
+The matrices are h (w / 2 + 1) c^2 complex numbers, where the kernel is k^2 c^2 real ones, and what autograd keeps of a
+function that constrains them is several times that: for a wide layer more than all images. Accelerators make those of
+wide layers anew in the backward pass.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from onelip.layers.contract import Request
 from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.fft_products import FourierProduct, half_spectrum, parts_of, trains_by_fft
 from onelip.layers.fused import frozen_conv
-from onelip.layers.operators import Kernel, Operator, frequencies
-from onelip.layers.remade import Remade, keeps_no_matrices
+from onelip.layers.operators import Kernel, Operator, TrainingOperator, frequencies
 from onelip.linalg.devices import is_cpu
-from onelip.linalg.fourier import Size, pack, torus_blocks
+from onelip.linalg.fourier import Size, half_width, pack, torus_blocks
+from onelip.linalg.tensor_modes import no_autocast, wants_plain_operations
+
+MOST_BYTES_KEPT = 2**22
+"""Of complex matrices of one layer that are kept. Narrower layers are transformed together, by as few kernels as
+possible."""
+
+
+@dataclass(frozen=True)
+class Remade(TrainingOperator):
+    """The operator that `make` makes of a kernel, in the forward and again in the backward pass of each input."""
+
+    kernel: Tensor
+    make: Callable[[Tensor], Operator]
+
+    def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """In float32 or better; the backward pass takes the forms of the forward pass."""
+        function = copy_context().run
+        if not torch.is_grad_enabled():
+            return function(self._applied, x, self.kernel, bias)
+        y: Any = checkpoint(
+            function, self._applied, x, self.kernel, bias, use_reentrant=False, preserve_rng_state=False
+        )
+        return y
+
+    def _applied(self, x: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
+        kernel = kernel.float() if kernel.dtype in (torch.float16, torch.bfloat16) else kernel
+        with no_autocast(x.device.type):
+            return self.make(kernel).apply(x.to(kernel.dtype), bias)
 
 
 def torus_size(size: Size, kernel_size: Size, padding_mode: str) -> Size:
@@ -38,7 +74,8 @@ def recomputes(layer: LipschitzConv2d, request: Request) -> bool:
 def is_wide(layer: LipschitzConv2d, size: Size) -> bool:
     """Whether the matrices of a layer that acts on frequencies of this core size are too many to be kept."""
     torus = torus_size(size, layer.core_kernel, layer.padding_mode)
-    return keeps_no_matrices((layer.core_out, layer.core_in), layer.weight.element_size(), torus)
+    numbers = 2 * torus[0] * half_width(torus[1]) * layer.core_out * layer.core_in
+    return not wants_plain_operations() and numbers * layer.weight.element_size() > MOST_BYTES_KEPT
 
 
 class FrequencyConv2d(LipschitzConv2d):
@@ -91,8 +128,8 @@ class FrequencyConv2d(LipschitzConv2d):
         """Also wide layers in training on accelerators, which make their matrices as they apply them."""
         return recomputes(self, request) or super().transforms_separately(request)
 
-    def fuse_core(self, transformed: Operator, size: Size | None) -> nn.Module:
+    def fuse_core(self, operator: Operator, size: Size | None) -> nn.Module:
         """A plain 1 x 1 convolution, or the same in the frequency domain, for images of one size."""
-        if isinstance(transformed, Kernel):
-            return frozen_conv(transformed.kernel, self.bias, self.padding_mode)
-        return super().fuse_core(transformed, size)
+        if isinstance(operator, Kernel):
+            return frozen_conv(operator.kernel, self.bias, self.padding_mode)
+        return super().fuse_core(operator, size)

@@ -281,7 +281,7 @@ class ConvolutionGeometry(Frame):
         return taps if taps.dim() == 4 else taps.flatten(0, 1)
 
     def core_input(self, x: Tensor) -> Tensor:
-        """What the core is applied to: pixels as it reads them, with the channels that it lacks."""
+        """The input of the core: pixels as it reads them, with the channels that it lacks."""
         x = self.geometry.read(x.unsqueeze(-2) if self.signal else x)
         missing = self.core_in - x.shape[1] // self.groups
         if missing:
@@ -290,7 +290,11 @@ class ConvolutionGeometry(Frame):
 
     def core_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Channels of all groups, height and width."""
-        return self.groups * self.core_in, *self.geometry.core_image(self.image(input_shape))
+        return self.groups * self.core_in, *self.core_image(self.image(input_shape))
+
+    def core_image(self, size: Size) -> Size:
+        """Height and width of the images that the core sees."""
+        return self.geometry.core_image(size)
 
     def parts(self, input_shape: tuple[int, ...]) -> int:
         """The classes of pixels that a dilation keeps apart."""

@@ -8,29 +8,43 @@ are kept until a parameter changes.
 
 from __future__ import annotations
 
-import warnings
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from numbers import Real
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
-from onelip.layers.cached_pass import CachedPass, watched_by_nobody
 from onelip.layers.contract import Request, Traits
-from onelip.layers.operator_sources import HOOKS, Build, Source
+from onelip.layers.fused import FusedLayer
+from onelip.layers.initialisation import identity_or_orthogonal, initialise
+from onelip.layers.operator_cache import CachedPass, cached_operator
+from onelip.layers.operator_sources import Source, operators_of
 from onelip.layers.operators import Operator
 from onelip.layers.snapshot import Snapshot
 from onelip.linalg.devices import has_float64, is_cpu
 from onelip.linalg.fourier import Size
-from onelip.linalg.tensor_modes import may_cache_tensors, no_autocast, ordinary_tensors
+from onelip.linalg.tensor_modes import no_autocast
 from onelip.linalg.training_precision import may_approximate
 from onelip.proofs.bounded import BoundedModule
 
-_SIZES_KEPT = 4
-"""Input sizes for which a size-dependent layer keeps its transformed parameters at once."""
+
+class LayerOptions(TypedDict, total=False):
+    """Arguments that every layer takes by name only."""
+
+    init: str
+    lipschitz: float
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+
+WIDEST_TOGETHER = 256
+"""Channels up to which equal layers are transformed together on CPUs. From 512 on they take 0.79 to 1.0 of the time one
+by one (BCOP, ONI, Bjorck, ECO, Stiefel: 0.9; two threads)."""
 
 
 class LipschitzLayer(BoundedModule):
@@ -47,9 +61,15 @@ class LipschitzLayer(BoundedModule):
     lipschitz: float = 1.0
     """The constant that is guaranteed: with `lipschitz=g` the layer is x -> f(g x) for the 1-Lipschitz f."""
 
+    buffer_names: ClassVar[tuple[str, ...]] = ()
+    """Which of `tensor_shapes` are buffers, not learnt."""
+
+    groups: int = 1
+
+    weight: nn.Parameter
     bias: nn.Parameter | None
 
-    def __init__(self) -> None:
+    def __init__(self, in_core: int, out_core: int, init: str, lipschitz: float) -> None:
         super().__init__()
         self._cache: dict[Size | None, Operator] = {}
         self._cached_for: Snapshot | None = None
@@ -57,6 +77,72 @@ class LipschitzLayer(BoundedModule):
         self.sources: tuple[Source, ...] = ()
         """Who is asked for operators in training, one after the other: `onelip.layers.operator_sources.serving`."""
         self._bias_version: int | None = None
+        positive = isinstance(lipschitz, Real) and 0 < lipschitz < math.inf
+        if not positive or (lipschitz != 1 and not self.traits.has_guarantee):
+            allowed = "a positive number" if self.traits.has_guarantee else "1: it guarantees no constant"
+            raise InvalidInputError(f"{type(self).__name__}: lipschitz={lipschitz!r} is not supported, use {allowed}")
+        self.lipschitz = float(lipschitz)
+        known = self.traits.initialisations
+        if init not in known:
+            raise InvalidInputError(f"{type(self).__name__}: init={init!r} is not known, use one of {', '.join(known)}")
+        self.init = init
+        width = max(in_core, out_core)
+        self.core_in = width if self.traits.square else in_core
+        self.core_out = width if self.traits.square else out_core
+
+    @abstractmethod
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the parameters and buffers of one group by name, in the order of the layer's parameters.
+
+        Of `weight`, the unconstrained matrix or kernel of the core, and `bias`, and of what else the method has.
+        """
+
+    def create_tensors(self, bias: bool, factory: dict[str, Any]) -> None:
+        """Register every parameter and buffer, uninitialised: those of groups stacked, their biases in a row."""
+        for name, shape in self.tensor_shapes().items():
+            lead = () if self.groups == 1 else (self.groups,)
+            whole = (self.groups * shape[0],) if name == "bias" else (*lead, *shape)
+            if name in self.buffer_names:
+                self.register_buffer(name, torch.empty(whole, **factory))
+            else:
+                given = bias or name != "bias"
+                self.register_parameter(name, nn.Parameter(torch.empty(whole, **factory)) if given else None)
+
+    def reset_parameters(self) -> None:
+        """Draw new values for the parameters of every group."""
+        tensors = {name: t.detach() for name, t in (*self._parameters.items(), *self._buffers.items()) if t is not None}
+        if self.groups == 1:
+            self.initialise(tensors)
+            return
+        for group in range(self.groups):
+            parts = {name: t.chunk(self.groups)[group] if name == "bias" else t[group] for name, t in tensors.items()}
+            self.initialise(parts)
+
+    def initialise(self, tensors: dict[str, Tensor]) -> None:
+        """Draw the tensors of one group as `init` says; the bias starts at zero, unless `init` is "published"."""
+        if self.init == "published":
+            self.initialise_as_published(tensors)
+            return
+        self.initialise_weight(tensors["weight"], self.default_init() if self.init == "auto" else self.init)
+        if "bias" in tensors:
+            nn.init.zeros_(tensors["bias"])
+
+    def initialise_weight(self, weight: Tensor, name: str) -> None:
+        """Draw the weight by the name of a start."""
+        initialise(weight, name)
+
+    def initialise_as_published(self, tensors: dict[str, Tensor]) -> None:
+        """Weights and biases as the comparison paper's code starts them: here those of AOL and LOT."""
+        self.initialise_weight(tensors["weight"], identity_or_orthogonal(self.core_out, self.core_in))
+        if "bias" in tensors:
+            nn.init.zeros_(tensors["bias"])
+
+    def default_init(self) -> str:
+        """The start that init="auto" means for this layer: the comparison paper's choice for AOL and LOT.
+
+        Torch's own start contracts by 0.58 per layer; a deep network of such layers learns next to nothing at first.
+        """
+        return identity_or_orthogonal(self.core_out, self.core_in)
 
     @property
     def size_dependent(self) -> bool:
@@ -71,17 +157,32 @@ class LipschitzLayer(BoundedModule):
         layers can then be transformed as one batch.
         """
 
-    def choose_form(self, transformed: Operator, request: Request) -> Operator:
+    def choose_form(self, operator: Operator, request: Request) -> Operator:
         """The transformed parameters in the form that is cheapest to apply."""
-        return transformed
+        return operator
 
     @abstractmethod
-    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
+    def apply_to(self, x: Tensor, operator: Operator) -> Tensor:
         """The input transformation: the output of the layer for x, given the transformed parameters."""
 
     @abstractmethod
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """Plain modules with the same outputs and no parameter transformation, detached from this layer."""
+
+    def fuse_core(self, operator: Operator, size: Size | None) -> nn.Module:
+        """Module that equals `transformed.apply`, a plain one of torch where there is one.
+
+        `size` is that of the image which the core sees, None where it was not told.
+        """
+        return FusedLayer(operator, self.bias)
+
+    def _detached(self, input_size: Size | None, *, cheapest_form: bool = True) -> Operator:
+        """Detached copies of the transformed parameters, for the size given or the only one evaluated so far."""
+        only_size = input_size is None and len(self._cache) == 1
+        size = next(iter(self._cache)) if only_size else self.core_size(input_size)
+        with torch.no_grad():
+            operator = self.build(self.tensors_to_transform(), Request(size), cheapest_form=cheapest_form)
+        return operator.map(lambda tensor: tensor.detach().clone())
 
     def vanilla_export(self, input_size: Size | None = None) -> nn.Module:
         """`fuse` under the name that deel-torchlip gives it."""
@@ -97,15 +198,8 @@ class LipschitzLayer(BoundedModule):
         return {name: tensor for name, tensor in tensors if tensor is not None and name != "bias"}
 
     def core_size(self, input_size: Size | None) -> Size | None:
-        """The size that the transformed parameters depend on, or None where they depend on none."""
-        if not self.size_dependent:
-            return None
-        if input_size is None:
-            raise InvalidInputError(
-                f"the parameters of {type(self).__name__} are transformed for one image size: "
-                "pass input_size=(height, width), or evaluate the layer on one size first"
-            )
-        return int(input_size[0]), int(input_size[1])
+        """The size that the transformed parameters depend on, or None where they depend on none, as here."""
+        return None
 
     def transform(self, input_size: Size | None = None) -> Operator:
         """The parameter transformation for one input size, differentiable and never cached.
@@ -117,7 +211,7 @@ class LipschitzLayer(BoundedModule):
         return operators_of([self], self.request(self.core_size(input_size)))[0]
 
     def request(self, size: Size | None = None) -> Request:
-        """What the layer asks for in its present mode, for this core size."""
+        """The request of the layer in its present mode, for this core size."""
         return Request(size, self.training, may_approximate(self.training))
 
     def build(self, tensors: Mapping[str, Tensor], request: Request, *, cheapest_form: bool = True) -> Operator:
@@ -127,12 +221,12 @@ class LipschitzLayer(BoundedModule):
         with no_autocast(reference.device.type):
             double = not request.approximate and (self.traits.evaluates_in_float64 or not is_cpu(reference.device))
             wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
-            transformed = self.transform_tensors(wide, request)
-            transformed = self.choose_form(transformed, request) if cheapest_form else transformed
-            transformed = transformed if self.lipschitz == 1 else transformed.scaled(self.lipschitz)
-        if any(tensor.dtype != reference.dtype for tensor in transformed.tensors().values()):
-            transformed = transformed.map(lambda tensor: tensor.to(reference.dtype))
-        return self.of_groups(transformed, groups)
+            operator = self.transform_tensors(wide, request)
+            operator = self.choose_form(operator, request) if cheapest_form else operator
+            operator = operator if self.lipschitz == 1 else operator.scaled(self.lipschitz)
+        if any(tensor.dtype != reference.dtype for tensor in operator.tensors().values()):
+            operator = operator.map(lambda tensor: tensor.to(reference.dtype))
+        return self.of_groups(operator, groups)
 
     def core_tensors(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The tensors as `transform_tensors` wants them."""
@@ -143,10 +237,11 @@ class LipschitzLayer(BoundedModule):
         return cores
 
     def transforms_separately(self, request: Request) -> bool:
-        """Whether nothing is saved by transforming this layer together with others."""
-        return False
+        """Whether nothing is saved by transforming this layer with others: wide ones occupy all threads of a CPU."""
+        is_wide = min(self.core_in, self.core_out) > WIDEST_TOGETHER
+        return is_wide and self.traits.transforms_parameters and is_cpu(self.weight.device)
 
-    def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Operator]) -> None:
+    def keep_states(self, layers: Sequence[LipschitzLayer], operators: Sequence[Operator]) -> None:
         """Keep what the transformations of layers like this one leave behind for the next step of training."""
 
     def restart_states(self) -> None:
@@ -157,9 +252,9 @@ class LipschitzLayer(BoundedModule):
         """Whether no gradient reaches the tensors to transform, all of them the layer's own: they stay as they are."""
         named = {**self._parameters, **self._buffers}.items()
         learns = any(tensor is not None and tensor.requires_grad and name != "bias" for name, tensor in named)
-        return not learns and self._has_own_parameters()
+        return not learns and self.has_own_parameters()
 
-    def _has_own_parameters(self) -> bool:
+    def has_own_parameters(self) -> bool:
         """Whether its parameters are such that what is made of them may be kept.
 
         functional_call and torch.func put other tensors in the place of parameters: those want gradients.
@@ -179,11 +274,11 @@ class LipschitzLayer(BoundedModule):
         """
         key = self.core_size(input_size)
         if not self.training:
-            return self._cached_operator(key)
+            return cached_operator(self, key)
         request = self.request(key)
         if not torch.compiler.is_compiling():
             if self.is_frozen:
-                return self._cached_operator(key)
+                return cached_operator(self, key)
             if self.sources:
                 return self._served(self.sources, request)
         return operators_of([self], request, keep_states=True)[0]
@@ -192,58 +287,6 @@ class LipschitzLayer(BoundedModule):
         if not sources:
             return operators_of([self], request, keep_states=True)[0]
         return sources[0](self, request, partial(self._served, sources[1:]))
-
-    def _cached_operator(self, key: Size | None) -> Operator:
-        cached, snapshot = self._cache.get(key), self._cached_for
-        if torch.compiler.is_compiling():
-            # A compiled program fixes what it finds. An exporter runs this code, so that it can look.
-            compiled = torch.compiler.is_dynamo_compiling()
-            if cached is not None and snapshot is not None and (compiled or snapshot.is_current()):
-                return cached
-            return operators_of([self], Request(key))[0]
-        if not self._has_own_parameters():
-            return operators_of([self], Request(key))[0]
-        tensors = tuple(self.tensors_to_transform().values())
-        current = snapshot is not None and snapshot.is_current(tensors)
-        if current and cached is not None:
-            self._warn_of_training(tensors)
-            return cached
-        if not may_cache_tensors():
-            return operators_of([self], Request(key))[0]
-        with ordinary_tensors():
-            if not current:  # looked at first: what another thread writes meanwhile makes the snapshot an old one
-                self._cache, self._cached_for = {}, Snapshot(tensors)
-            cache = self._cache
-            transformed = operators_of([self], Request(key))[0]
-        while len(cache) >= _SIZES_KEPT:
-            cache.pop(next(iter(cache)))
-        cache[key] = transformed
-        return transformed
-
-    def repeated_pass(self, x: Tensor) -> CachedPass | None:
-        """The last pass in evaluation, if one on x would be like it."""
-        if torch.compiler.is_compiling() or (last := self._cached_pass) is None or not last.serves(self, x):
-            return None
-        return last
-
-    def _remember_pass(self, x: Tensor, operator: Operator, *, kernel_alone: bool = False) -> None:
-        """Keep what x, which the layer allows, is mapped by; or only by, if the operator is a kernel alone."""
-        if self.training or not watched_by_nobody(x) or x.dim() < 2 or not x.numel():
-            return
-        snapshot = self._cached_for
-        if snapshot is not None and any(operator is cached for cached in self._cache.values()):
-            self._cached_pass = CachedPass(self, x, operator, snapshot, kernel_alone)
-
-    def _warn_of_training(self, tensors: Sequence[Tensor]) -> None:
-        """Say so where an optimiser changes the bias while the weights, which ask for a gradient, get none here."""
-        if self.bias is None or not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors):
-            return
-        before, self._bias_version = self._bias_version, self.bias._version
-        if before is not None and before != self._bias_version:
-            warnings.warn(
-                "a layer is trained in evaluation mode, where its weights get no gradients; call model.train() first",
-                stacklevel=2,
-            )
 
     def deployed(self, input_size: Size | None = None) -> Operator:
         """The transformed parameters of evaluation, whatever the mode: training may estimate what evaluation proves."""
@@ -276,31 +319,6 @@ class LipschitzLayer(BoundedModule):
     def __getstate__(self) -> dict[str, Any]:
         forgotten = dict.fromkeys(("_cached_for", "_cached_pass", "_bias_version"))
         return {**self.__dict__, "_cache": {}, "sources": (), **forgotten}
-
-
-def operators_of(
-    layers: Sequence[LipschitzLayer], request: Request, build: Build | None = None, *, keep_states: bool = False
-) -> list[Operator]:
-    """The operators of equal layers, made as one batch or by `build`; states move on where they are to be kept."""
-    tensors, first = [layer.tensors_to_transform() for layer in layers], layers[0]
-
-    def as_one(places: slice, tensors: Sequence[Mapping[str, Tensor]]) -> list[Operator]:
-        if len(tensors) == 1:
-            return [first.build(tensors[0], request)]
-        return first.build(stacked(tensors), request).unstacked()
-
-    build = build or as_one
-    for around in HOOKS.around if first.traits.transforms_parameters else ():
-        build = around(build, request, tensors)
-    operators = build(slice(0, len(layers)), tensors)
-    if keep_states:
-        first.keep_states(layers, operators)
-    return operators
-
-
-def stacked(tensors: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The tensors to transform of equal layers, with these as first dimension."""
-    return {name: torch.stack([each[name] for each in tensors]) for name in tensors[0]}
 
 
 def _widened(tensor: Tensor, double: bool) -> Tensor:

@@ -17,8 +17,9 @@ from onelip.layers.arguments import (
     warn_of_squares,
 )
 from onelip.layers.blocks.reshape import FirstChannels, ZeroChannelPad
+from onelip.layers.layer import LipschitzLayer
+from onelip.layers.operator_cache import remember_pass, repeated_pass
 from onelip.layers.operators import Frame, Operator
-from onelip.layers.parametrised import ParametrisedLayer
 from onelip.linalg.fourier import Size
 from onelip.proofs.bounded import proven_bound
 from onelip.proofs.layer_bound import LayerBound
@@ -46,7 +47,7 @@ class FeatureFrame(Frame):
         return *input_shape[:-1], self.core_in
 
 
-class LipschitzLinear(ParametrisedLayer):
+class LipschitzLinear(LipschitzLayer):
     """Base of the linear layers: `Linear(in_features, out_features, bias=True)` as in torch.
 
     Examples:
@@ -91,13 +92,13 @@ class LipschitzLinear(ParametrisedLayer):
         """(core_out, core_in)."""
         return {"weight": (self.core_out, self.core_in), "bias": (self.core_out,)}
 
-    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
+    def apply_to(self, x: Tensor, operator: Operator) -> Tensor:
         """The input transformation on (..., in_features)."""
-        return self._frame.apply(x, transformed, self.bias)
+        return self._frame.apply(x, operator, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features)."""
-        if (last := self.repeated_pass(x)) is not None:
+        if (last := repeated_pass(self, x)) is not None:
             return self.apply_to(x, last.operator)
         check_numbers(self, x)
         if not x.dim() or x.shape[-1] != self.in_features:
@@ -106,7 +107,7 @@ class LipschitzLinear(ParametrisedLayer):
             )
         check_type(self, x, next(self.parameters()))
         operator = self.operator()
-        self._remember_pass(x, operator)
+        remember_pass(self, x, operator)
         return self.apply_to(x, operator)
 
     def lipschitz_bound(self, input_size: Size | None = None) -> float:
@@ -114,7 +115,7 @@ class LipschitzLinear(ParametrisedLayer):
         return proven_bound(self, (self.in_features,)).lipschitz
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """What is proven about the core, on all that it is applied to."""
+        """The bound of the core in its frame."""
         return self._frame.bound(input_shape, self.deployed(), self.bias)
 
     def fuse(self, input_size: Size | None = None) -> nn.Module:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from onelip.layers.contract import Request
@@ -34,7 +35,7 @@ def _alone(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -> AbstractCont
 
 @dataclass
 class Hooks:
-    """What is done around the making of operators.
+    """Functions that stand around the making of operators.
 
     Attributes:
         around: each may put another `Build` in the place of one, for a request and tensors; the last is the outermost.
@@ -58,3 +59,28 @@ def serving(layers: Sequence[LipschitzLayer], source: Source, *, outermost: bool
     finally:
         for layer in layers:
             layer.sources = tuple(other for other in layer.sources if other is not source)
+
+
+def operators_of(
+    layers: Sequence[LipschitzLayer], request: Request, build: Build | None = None, *, keep_states: bool = False
+) -> list[Operator]:
+    """The operators of equal layers, made as one batch or by `build`; states move on where they are to be kept."""
+    tensors, first = [layer.tensors_to_transform() for layer in layers], layers[0]
+
+    def as_one(places: slice, tensors: Sequence[Mapping[str, Tensor]]) -> list[Operator]:
+        if len(tensors) == 1:
+            return [first.build(tensors[0], request)]
+        return first.build(stacked(tensors), request).unstacked()
+
+    build = build or as_one
+    for around in HOOKS.around if first.traits.transforms_parameters else ():
+        build = around(build, request, tensors)
+    operators = build(slice(0, len(layers)), tensors)
+    if keep_states:
+        first.keep_states(layers, operators)
+    return operators
+
+
+def stacked(tensors: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors to transform of equal layers, with these as first dimension."""
+    return {name: torch.stack([each[name] for each in tensors]) for name in tensors[0]}

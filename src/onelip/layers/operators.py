@@ -1,4 +1,4 @@
-"""What parameters become: an operator, with all that the input transformation needs and what is proven about it.
+"""Operators, which parameters become, with all that the input transformation needs and what is proven about it.
 
 A parameter transformation returns one of these. `Matrix`, `Kernel` and `Frequencies` are the linear ones; methods whose
 operator is another one define it in their own file. Tensors of layers that are transformed as one batch have a leading
@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -42,14 +42,17 @@ class Operator(ABC):
     """
 
     state: Tensor | None = field(default=None, kw_only=True)
-    """What the transformation leaves behind for the next step of training: `LipschitzLayer.keep_states`."""
+    """State that the transformation leaves behind for the next step of training: `LipschitzLayer.keep_states`."""
+
+    linear_in: ClassVar[str | None] = None
+    """The tensor that the output without a bias is proportional to, if the operator is linear."""
 
     @abstractmethod
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """The input transformation of a batch x."""
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
-        """What is proven about `apply` with the numbers of these tensors, for one input of this shape.
+        """The proven bound of `apply` with the numbers of these tensors, for one input of this shape.
 
         By the function registered for this type, which speaks of nothing that computes something else: a subclass with
         an `apply` of its own needs a bound of its own.
@@ -70,7 +73,10 @@ class Operator(ABC):
 
     def scaled(self, factor: float) -> Operator:
         """x -> f(factor x), which has `factor` times the Lipschitz constant; a bias stays what it is."""
-        return ScaledInput(self, factor)
+        if self.linear_in is None:
+            return ScaledInput(self, factor)
+        tensors = self.tensors()
+        return self.with_tensors({**tensors, self.linear_in: tensors[self.linear_in] * factor})
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name."""
@@ -134,7 +140,7 @@ class TrainingOperator(Operator):
 
 
 class Frame(ABC):
-    """What stands around the core of a layer: it moves entries, adds zeros and drops outputs, and expands nothing."""
+    """The frame around the core of a layer: it moves entries, adds zeros and drops outputs, and expands nothing."""
 
     @abstractmethod
     def apply(self, x: Tensor, operator: Operator, bias: Tensor | None) -> Tensor:
@@ -142,7 +148,7 @@ class Frame(ABC):
 
     @abstractmethod
     def core_input(self, x: Tensor) -> Tensor:
-        """What the core is applied to."""
+        """The input of the core."""
 
     @abstractmethod
     def core_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -153,7 +159,7 @@ class Frame(ABC):
         return 1
 
     def bound(self, input_shape: tuple[int, ...], operator: Operator, bias: Tensor | None) -> LayerBound:
-        """What is proven about the whole layer."""
+        """The bound of the whole layer."""
         return Framed(self, operator).bound(input_shape, bias)
 
 
@@ -185,20 +191,20 @@ class ScaledInput(Operator):
 class Matrix(Operator):
     """x -> W x + b on the last dimension; (out, in)."""
 
+    linear_in = "matrix"
+
     matrix: Tensor
 
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """One matrix product."""
         return F.linear(x, self.matrix, bias)
 
-    def scaled(self, factor: float) -> Matrix:
-        """The matrix times the factor."""
-        return replace(self, matrix=self.matrix * factor)
-
 
 @dataclass(frozen=True)
 class FirstRows(TrainingOperator):
     """The first outputs of a matrix, in a pass that uses no others: its rows, and the biases that belong to them."""
+
+    linear_in = "matrix"
 
     matrix: Tensor
 
@@ -206,14 +212,12 @@ class FirstRows(TrainingOperator):
         """One matrix product."""
         return F.linear(x, self.matrix, None if bias is None else bias[: self.matrix.shape[-2]])
 
-    def scaled(self, factor: float) -> FirstRows:
-        """The rows times the factor."""
-        return replace(self, matrix=self.matrix * factor)
-
 
 @dataclass(frozen=True)
 class Kernel(Operator):
     """A convolution that keeps height and width; (out, in, kh, kw) with odd sides."""
+
+    linear_in = "kernel"
 
     kernel: Tensor
     padding_mode: PaddingMode
@@ -221,10 +225,6 @@ class Kernel(Operator):
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """One convolution."""
         return same_convolution(x, self.kernel, bias, self.padding_mode)
-
-    def scaled(self, factor: float) -> Kernel:
-        """The kernel times the factor."""
-        return replace(self, kernel=self.kernel * factor)
 
     def by_frequency(self, size: Size) -> Frequencies:
         """This circular convolution by frequencies, for images of this size."""
@@ -238,6 +238,8 @@ class Frequencies(Operator):
     `matrices` are laid out as the product wants them, `dft_rows` and `dft_columns` (None on small square tori) are the
     real DFT of the torus, in which smaller images are embedded: that is zero padding.
     """
+
+    linear_in = "matrices"
 
     matrices: Tensor
     dft_rows: Tensor
@@ -259,10 +261,6 @@ class Frequencies(Operator):
         y = from_frequency(y, torus, self.dft)
         return y if torus == self.image else y[..., : self.image[0], : self.image[1]]
 
-    def scaled(self, factor: float) -> Frequencies:
-        """The matrices times the factor."""
-        return replace(self, matrices=self.matrices * factor)
-
 
 @dataclass(frozen=True)
 class Grouped(Operator):
@@ -280,7 +278,7 @@ class Grouped(Operator):
         return torch.cat([operator.apply(part, shift) for operator, part, shift in pieces], dim=1)
 
     def biases(self, bias: Tensor | None) -> Sequence[Tensor | None]:
-        """That of each group."""
+        """The part of each group."""
         return [None] * self.groups if bias is None else bias.chunk(self.groups)
 
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
 from onelip.errors import InvalidInputError
+from onelip.layers.layer import LipschitzLayer
 from onelip.layers.methods.stiefel import OnManifold
-from onelip.layers.parametrised import ParametrisedLayer
 from onelip.layers.registry import MethodInfo
 from onelip.linalg.convolution import PaddingMode
 
@@ -29,7 +29,7 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.ConvTranspose2d)
 class ConstrainedWeight(nn.Module):
     """The map from a free weight to one of norm at most 1; `groups` parts of it are transformed alike."""
 
-    def __init__(self, layer: ParametrisedLayer, groups: int | None) -> None:
+    def __init__(self, layer: LipschitzLayer, groups: int | None) -> None:
         super().__init__()
         self._layer = (layer,)  # in a tuple: its own weight is no parameter of the model
         self.groups = groups
@@ -42,14 +42,14 @@ class ConstrainedWeight(nn.Module):
         if self.groups is not None:
             kernel = kernel.unflatten(0, (self.groups, -1))
             kernel = kernel.unsqueeze(-2) if weight.dim() == 3 else kernel
-        transformed = layer.build({"weight": kernel}, layer.request())
-        (found,) = transformed.tensors().values()
+        operator = layer.build({"weight": kernel}, layer.request())
+        (found,) = operator.tensors().values()
         if self.groups is not None:
             found = found[..., -kernel.shape[-2] :, -kernel.shape[-1] :]  # an even kernel got zeros in front
         return found.reshape(weight.shape)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What `module.weight = ...` and a start write down: the transformation projects it."""
+        """The weight that `module.weight = ...` and a start write down: the transformation projects it."""
         return weight
 
 
@@ -80,7 +80,7 @@ def _for_kernel(info: MethodInfo, module: Any, weight: Tensor) -> ConstrainedWei
     return ConstrainedWeight(_checked(layer, info, "kernel"), module.groups)
 
 
-def _checked(layer: ParametrisedLayer, info: MethodInfo, kind: str) -> ParametrisedLayer:
+def _checked(layer: LipschitzLayer, info: MethodInfo, kind: str) -> LipschitzLayer:
     """A layer whose transformation is a function of one weight of torch's shape, and of nothing else."""
     on_manifold = isinstance(layer, OnManifold)  # whose optimiser does half of the work
     if (

@@ -16,7 +16,6 @@ from onelip.layers.contract import Request
 from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.layer import LipschitzLayer
 from onelip.layers.operators import Operator
-from onelip.layers.parametrised import ParametrisedLayer
 from onelip.linalg.fourier import Size, half_width
 from onelip.linalg.norm_estimates import estimate_kernel_norm, estimate_matrix_norm
 from onelip.linalg.norms import conv_norm_bound, gram_norm_bound
@@ -29,7 +28,7 @@ GRAM_ITERATIONS = 7
 """The proven bound then exceeds the norm of a matrix of rank 64 by at most 1.6 %, in general by far less."""
 
 
-class PowerVectors(ParametrisedLayer):
+class PowerVectors(LipschitzLayer):
     """A layer with vectors by which training estimates the norm of its weight."""
 
     power_vectors: Tensor
@@ -66,12 +65,12 @@ class PowerVectors(ParametrisedLayer):
         request = Request(size, training=True, approximate=may_approximate(True))
         for _ in range(0 if self.weight.is_meta else steps):
             with torch.no_grad():
-                transformed = self.build(self.tensors_to_transform(), request, cheapest_form=False)
-                self.keep_states([self], [transformed])
+                operator = self.build(self.tensors_to_transform(), request, cheapest_form=False)
+                self.keep_states([self], [operator])
 
-    def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Operator]) -> None:
+    def keep_states(self, layers: Sequence[LipschitzLayer], operators: Sequence[Operator]) -> None:
         """The vectors move on, those of all layers in one go."""
-        moved = [operator.tensors().get("state") for operator in transformed]
+        moved = [operator.tensors().get("state") for operator in operators]
         kept = [layer.get_buffer("power_vectors") for layer in layers]
         pairs = [(here, there) for here, there in zip(kept, moved, strict=True) if there is not None]
         if pairs:

@@ -1,4 +1,4 @@
-"""What onelip knows about a method, one frozen record per file in `methods/`, and how these files are found."""
+"""Facts about the methods, one frozen record per file in `methods/`, and how these files are found."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import functools
 import importlib
 import importlib.util
 import pkgutil
+import tomllib
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from onelip.layers import methods
@@ -25,6 +27,9 @@ Guarantee = Literal["orthogonal", "bounded", "none"]
 class MethodInfo:
     """One way to build 1-Lipschitz layers: names, classes and properties.
 
+    `methods.toml` has title, paper, year, link and learning rates of the methods that come with onelip; the file of
+    another method states them here.
+
     `guarantee` is "orthogonal" where a square layer with circular padding is an isometry in its linear part,
     "bounded" where only the norm is at most 1, "none" for the unconstrained baseline. `linear` says whether
     the layer is a linear map plus a bias. `train_eval_difference` is empty where training and evaluation
@@ -36,15 +41,15 @@ class MethodInfo:
     """
 
     key: str
-    title: str
-    paper: str
-    year: int
-    link: str
+    title: str = ""
+    paper: str = ""
+    year: int = 0
+    link: str = ""
     guarantee: Guarantee
-    linear: bool
+    linear: bool = True
     conv: type[LipschitzConv2d]
     linear_layer: type[LipschitzLinear]
-    learning_rate: float
+    learning_rate: float = 0.05
     train_eval_difference: str = ""
     training_approximation: str = ""
     training_error: float = 1e-5
@@ -81,6 +86,7 @@ def published_settings() -> Mapping[str, PublishedSetting]:
 def find_methods() -> dict[str, MethodInfo]:
     """`METHOD` of every file in `methods/` by its key; a file that cannot be imported is named and left out."""
     found: dict[str, MethodInfo] = {}
+    stated = tomllib.loads(Path(__file__).with_name("methods.toml").read_text(encoding="utf-8"))
     for file in pkgutil.iter_modules(methods.__path__):
         name = f"{methods.__name__}.{file.name}"
         try:
@@ -88,7 +94,7 @@ def find_methods() -> dict[str, MethodInfo]:
         except Exception as error:
             warnings.warn(f"{name} is no method: {type(error).__name__}: {error}", stacklevel=2)
         else:
-            found[method.key] = method
+            found[method.key] = replace(method, **stated.get(method.key, {}))
     return {key: found[key] for key in sorted(found)}
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from onelip.layers.branch_gradients import residual_branch
 from onelip.layers.contract import Traits
-from onelip.layers.kernel_layers import KernelOrFrequencyConv2d
+from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.linear import LipschitzLinear
 from onelip.layers.operators import Frequencies, Kernel, Matrix, Operator, at_frequency_zero, check_size
 from onelip.layers.volume_kernel import VolumeKernel
@@ -54,10 +54,11 @@ class ResidualMap(Operator):
         return replace(self, weight=self.weight.by_frequency(size))
 
 
-class ResidualConv2d(KernelOrFrequencyConv2d):
+class ResidualConv2d(LipschitzConv2d):
     """Convolutional residual layer: `transform_tensors` gives a `ResidualMap` with a `Kernel`."""
 
     traits = Traits(square=True)
+    has_frequency_form = True
 
 
 class ResidualLinear(LipschitzLinear):

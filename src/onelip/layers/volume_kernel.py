@@ -1,9 +1,9 @@
-"""What the parameters of a convolution of volumes become, and how a square core reads its volume."""
+"""The operator of a convolution of volumes, and how a square core reads its volume."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,6 +12,9 @@ from onelip.layers.geometry import AxisPlan, Geometry
 from onelip.layers.operators import Frame, Operator
 from onelip.linalg.block_taps import Volume
 
+if TYPE_CHECKING:
+    from onelip.proofs.layer_bound import LayerBound
+
 Sides = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 """Zeros in front of and behind each axis."""
 
@@ -19,6 +22,8 @@ Sides = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 @dataclass(frozen=True)
 class VolumeKernel(Operator):
     """A convolution (out, in, kd, kh, kw) with zeros in front of and behind each axis."""
+
+    linear_in = "kernel"
 
     kernel: Tensor
     stride: Volume
@@ -36,20 +41,17 @@ class VolumeKernel(Operator):
         fronts = tuple(front for front, _ in self.padding)
         return F.conv_transpose3d(y, self.kernel, padding=fronts, dilation=self.dilation)
 
-    def scaled(self, factor: float) -> VolumeKernel:
-        """The kernel times the factor."""
-        return replace(self, kernel=self.kernel * factor)
-
 
 @dataclass(frozen=True)
 class VolumeGeometry(Frame):
-    """What stands around a square core: voxels as it reads them, zero channels before it, a cut behind it.
+    """The frame around a square core: voxels as it reads them, zero channels before it, a cut behind it.
 
     As `onelip.layers.geometry.ConvolutionGeometry` for images: a stride unshuffles voxels, a padding picks outputs. A
-    linear layer, which is torch's convolution, asks for the volume only. Channels are counted per group. `padding` is
-    None for "same".
+    linear layer is torch's convolution, with nothing around it. Channels are counted per group. `padding` is None for
+    "same".
     """
 
+    square: bool
     kernel_size: Volume
     stride: Volume
     padding: Volume | None
@@ -60,6 +62,8 @@ class VolumeGeometry(Frame):
 
     def apply(self, x: Tensor, operator: Operator, bias: Tensor | None) -> Tensor:
         """The whole layer, with an operator as its core."""
+        if not self.square:
+            return operator.apply(x, bias)
         places = self._places(x.shape[-3:])
         y = operator.apply(self.core_input(x), bias)
         y = y.unflatten(1, (self.groups, -1))[:, :, : self.kept].flatten(1, 2)
@@ -67,8 +71,12 @@ class VolumeGeometry(Frame):
             y = y.narrow(dim, place.start, place.kept)
         return y
 
+    def bound(self, input_shape: tuple[int, ...], operator: Operator, bias: Tensor | None) -> LayerBound:
+        """The bound of the frame and its core, or of the convolution alone."""
+        return super().bound(input_shape, operator, bias) if self.square else operator.bound(input_shape, bias)
+
     def core_input(self, x: Tensor) -> Tensor:
-        """What the core is applied to."""
+        """The voxels, and the zero channels, that the core is applied to."""
         places = self._places(x.shape[-3:])
         lengths = zip(places, x.shape[-3:], strict=True)
         sides = [(place.front, place.total - place.front - length) for place, length in lengths]
@@ -79,17 +87,19 @@ class VolumeGeometry(Frame):
         missing = self.core_in - x.shape[1] // self.groups
         return F.pad(x.unflatten(1, (self.groups, -1)), (0, 0) * 3 + (0, missing)).flatten(1, 2) if missing else x
 
-    def core_volume(self, size: tuple[int, ...]) -> Volume:
-        """Depth, height and width of the volume that the core sees."""
+    def core_image(self, size: Volume) -> Volume:
+        """Depth, height and width of the volume that the core, or a linear layer, sees."""
+        if not self.square:
+            return size
         depth, height, width = (p.total // s for p, s in zip(self._places(size), self.stride, strict=True))
         return depth, height, width
 
     def core_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Channels of all groups, depth, height and width."""
-        return self.groups * self.core_in, *self.core_volume(input_shape[-3:])
+        return self.groups * self.core_in, *self.core_image(self.image(input_shape))
 
-    def image(self, input_shape: tuple[int, ...]) -> Any:
-        """Depth, height and width of an input of this shape; what takes two numbers from images takes three here."""
+    def image(self, input_shape: tuple[int, ...]) -> Volume:
+        """Depth, height and width of an input of this shape."""
         return input_shape[-3], input_shape[-2], input_shape[-1]
 
     def _places(self, size: tuple[int, ...]) -> list[AxisPlan]:

@@ -23,12 +23,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.arguments import check_numbers, check_type
 from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.fused import FusedConvolution, FusedLayer
 from onelip.layers.geometry import Geometry
 from onelip.layers.initialisation import initialise
-from onelip.layers.memory_format import in_format_of
 from onelip.layers.operators import Grouped, Kernel, Operator
 from onelip.layers.power_vectors import PowerVectors
 from onelip.layers.residual import ResidualMap
@@ -36,14 +34,13 @@ from onelip.layers.volume_kernel import Sides, VolumeGeometry, VolumeKernel
 from onelip.linalg.block_taps import Volume, block_taps, slices_below, slices_of, taps_of_blocks, volume_torus
 from onelip.linalg.convolution import PaddingMode
 from onelip.linalg.fourier import Size
-from onelip.proofs.bounded import proven_bound
-from onelip.proofs.layer_bound import LayerBound
 
 
 class LipschitzConv3d(LipschitzConv2d):
     """`nn.Conv3d` but for the default padding="same"."""
 
     padding_modes = ("zeros",)
+    axes = ("depth", "height", "width")
 
     def __init__(
         self,
@@ -58,20 +55,7 @@ class LipschitzConv3d(LipschitzConv2d):
         padding_mode: PaddingMode = "zeros",
         **options: Any,
     ) -> None:
-        """As `nn.Conv3d`.
-
-        Args:
-            in_channels: channels of the input.
-            out_channels: channels of the output.
-            kernel_size: taps, one number or (depth, rows, columns), even or odd.
-            stride: voxels between outputs.
-            padding: "same", "valid", or as many voxels on each side as torch would add.
-            dilation: voxels between taps.
-            groups: parts of the channels that do not see each other; divides both numbers of channels.
-            bias: whether a bias is added.
-            padding_mode: "zeros".
-            options: init, lipschitz, device, dtype and the method's own, as those of its convolution.
-        """
+        """As `nn.Conv3d`; `options` are init, lipschitz, device, dtype and the method's own."""
         self._taps = self._three("kernel_size", kernel_size)
         self._steps, self._spread = self._three("stride", stride), self._three("dilation", dilation)
         self._given_padding = padding if isinstance(padding, str) else self._three("padding", padding, 0)
@@ -153,25 +137,12 @@ class LipschitzConv3d(LipschitzConv2d):
         initialise(blocks, name)
         weight.copy_(taps_of_blocks(blocks, self._taps, self._block_steps, (1, 1, 1)))
 
-    def core_size(self, input_size: Any) -> Any:
-        """The volume that the core sees, where the parameters depend on it."""
-        if not self.size_dependent:
-            return None
-        if input_size is None or len(input_size) != 3:
-            raise InvalidInputError(
-                f"the parameters of {type(self).__name__} are transformed for one volume: "
-                "pass input_size=(depth, height, width), or evaluate the layer on one size first"
-            )
-        size = int(input_size[0]), int(input_size[1]), int(input_size[2])
-        return self.convolution_geometry.core_volume(size) if self.traits.square else size
-
-    @property
-    def convolution_geometry(self) -> Any:
-        """What stands around the core of a square method, a `VolumeGeometry`."""
-        sides = {"same": None, "valid": (0, 0, 0)}
-        padding = sides[self.padding] if isinstance(self.padding, str) else self.padding
-        kept = self.out_channels // self.groups
-        return VolumeGeometry(self._taps, self._steps, padding, self._spread, self.groups, self.core_in, kept)
+    def make_convolution_geometry(self) -> VolumeGeometry:
+        """Around the core of a square method; a linear one is torch's convolution."""
+        given = (0, 0, 0) if self._given_padding == "valid" else self._given_padding
+        padding, kept = None if isinstance(given, str) else given, self.out_channels // self.groups
+        sides = self._taps, self._steps, padding, self._spread
+        return VolumeGeometry(self.traits.square, *sides, self.groups, self.core_in, kept)
 
     @property
     def _block_steps(self) -> Volume:
@@ -220,51 +191,18 @@ class LipschitzConv3d(LipschitzConv2d):
         volume = VolumeKernel(taps, steps, sides, self._spread, state=kernel.state)
         return replace(flat, weight=volume) if isinstance(flat, ResidualMap) else volume
 
-    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
-        """The input transformation on (batch, in_channels, depth, height, width)."""
-        if self.traits.square:
-            return self.convolution_geometry.apply(x, transformed, self.bias)
-        return transformed.apply(x, self.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, in_channels, d, h, w), or one volume (in_channels, d, h, w), as `nn.Conv3d` does."""
-        check_numbers(self, x)
-        if x.dim() not in (4, 5) or x.shape[-4] != self.in_channels:
-            raise InvalidInputError(
-                f"{type(self).__name__} expects (batch, {self.in_channels}, depth, height, width), got {tuple(x.shape)}"
-            )
-        check_type(self, x, next(self.parameters()))
-        if x.dim() == 4:
-            return self.forward(x[None])[0]
-        return in_format_of(x, self.apply_to(x, self.operator(self.convolution_geometry.image(x.shape))))
-
-    def lipschitz_bound(self, input_size: Any = None) -> float:
-        """Proven upper bound of the Lipschitz constant in evaluation mode on volumes of this size."""
-        if input_size is None or len(input_size) != 3:
-            raise InvalidInputError(
-                f"the bound of {type(self).__name__} depends on the volume: pass input_size=(depth, height, width)"
-            )
-        return proven_bound(self, (self.in_channels, *input_size)).lipschitz
-
-    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """What is proven about the kernel, or about the core."""
-        transformed = self.deployed(self.convolution_geometry.image(input_shape))
-        if self.traits.square:
-            return self.convolution_geometry.bound(input_shape, transformed, self.bias)
-        return transformed.bound(input_shape, self.bias)
-
     def fuse(self, input_size: Any = None) -> nn.Module:
         """One `nn.Conv3d`, or one of ours: residual layers, and where as many zeros are not in front as behind.
 
         `input_size` is the depth, height and width of this layer's input, where the parameters depend on it.
         """
-        transformed, sides = self._detached(input_size), self._sides
+        operator, sides = self._detached(input_size), self._sides
         if self.traits.square:
-            return FusedConvolution(self.convolution_geometry, transformed, self.bias)
+            return FusedConvolution(self.convolution_geometry, operator, self.bias)
         if any(front != behind for front, behind in sides):
-            return FusedLayer(transformed, self.bias)
-        kernel = transformed.tensors()["kernel"]
-        kernel = kernel.flatten(0, 1) if isinstance(transformed, Grouped) else kernel
+            return FusedLayer(operator, self.bias)
+        kernel = operator.tensors()["kernel"]
+        kernel = kernel.flatten(0, 1) if isinstance(operator, Grouped) else kernel
         padding = sides[0][0], sides[1][0], sides[2][0]
         counts = self.in_channels, self.out_channels, self.kernel_size
         options: Any = {"dilation": self.dilation, "groups": self.groups, "bias": self.bias is not None}

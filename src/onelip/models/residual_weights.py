@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from onelip.layers.contract import Request
+from onelip.layers.layer import LipschitzLayer
 from onelip.layers.methods.bro import BROConv2d
 from onelip.layers.methods.cholesky import CholeskyConv2d, CholeskyLinear
 from onelip.layers.methods.spectral import SpectralConv2d
-from onelip.layers.parametrised import ParametrisedLayer
 
 
-class _ResidualWeight(ParametrisedLayer):
+class _ResidualWeight(LipschitzLayer):
     """`weight` is the part P; `scale` is depth^(-1/2)."""
 
     gamma: nn.Parameter

@@ -16,7 +16,7 @@ from onelip.bench.measurement.memory import without_memory
 from onelip.bench.measurement.operator_macs import FLOPS_PER_MAC
 from onelip.bench.records import NetworkSpec
 from onelip.layers import create_conv
-from onelip.layers.kernel_layers import FREQUENCY_SHARE, WHOLE_SHARE, spectral_operations
+from onelip.layers.frequency_choice import FREQUENCY_SHARE, WHOLE_SHARE, spectral_operations
 from onelip.linalg.fourier import multiply_frequencies
 from onelip.linalg.polar import polar_factor
 

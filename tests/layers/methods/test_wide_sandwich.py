@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import onelip
-from onelip.layers import SandwichConv2d, create_conv, sandwich_factors
+from onelip.layers import SandwichConv2d, create_conv
 from onelip.layers.contract import Request
 from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.methods.sandwich import SandwichFrequencies
@@ -54,18 +54,15 @@ def _core(layer: LipschitzConv2d, size: tuple[int, int]) -> object:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("matrices_at_once", [1, 3, 100])
 @pytest.mark.parametrize("options", [{}, {"padding_mode": "zeros"}, {"lipschitz": 0.5}], ids=str)
 def test_outputs_and_gradients_are_those_of_plain_operations(
-    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], matrices_at_once: int, options: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], options: dict[str, Any]
 ) -> None:
     """In float64, where torch differentiates every step."""
     layer, x = _layer(**options), _images(size)
     with traced_operations():
         expected = _pass(layer, x)
     _make_all_wide(monkeypatch)
-    matrix = 2 * layer.core_out * layer.core_in
-    monkeypatch.setattr(sandwich_factors, "BYTES_AT_ONCE", 16 * matrix * matrices_at_once)
     assert isinstance(_core(layer, size), WideSandwich)
     torch.testing.assert_close(_pass(layer, x), expected, rtol=1e-9, atol=1e-10)
 

@@ -21,7 +21,7 @@ from onelip.bench.measurement.layer_costs import CountedRow, counted_rows
 from onelip.bench.paper.complexity import CountedCosts, LayerShape, TheoryRow, pretty
 from onelip.bench.records import dump_json
 from onelip.bench.terminal import Terminal, plain_table
-from onelip.layers.kernel_layers import FREQUENCY_SHARE, WHOLE_SHARE
+from onelip.layers.frequency_choice import FREQUENCY_SHARE, WHOLE_SHARE
 from onelip.linalg.fourier import LARGEST_WHOLE
 from onelip.protocol import NOT_GIVEN
 

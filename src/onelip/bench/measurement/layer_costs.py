@@ -11,7 +11,7 @@ from onelip.bench.measurement.memory import LiveTensors, without_memory
 from onelip.bench.paper.complexity import CountedCosts, LayerShape, TheoryRow, costs_in_use, theory_table
 from onelip.errors import InvalidInputError
 from onelip.layers import create_conv
-from onelip.layers.kernel_layers import KernelOrFrequencyConv2d
+from onelip.layers.convolutions import LipschitzConv2d
 
 _BYTES_PER_NUMBER = 4
 
@@ -36,7 +36,7 @@ def count_layer_costs(method: str, shape: LayerShape, **options: Any) -> Counted
             y = layer.apply_to(x, transformed)
             inputs = live.current - before
             del y
-    by_frequency = isinstance(layer, KernelOrFrequencyConv2d) and layer.acts_on_frequencies((shape.s, shape.s))
+    by_frequency = isinstance(layer, LipschitzConv2d) and layer.acts_on_frequencies((shape.s, shape.s))
     return CountedCosts(
         input_macs=macs.input,
         input_memory=inputs // _BYTES_PER_NUMBER,

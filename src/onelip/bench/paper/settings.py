@@ -33,9 +33,9 @@ from onelip.layers.contract import Request, Traits
 from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, initialise, initialise_bias_uniformly
 from onelip.layers.kernel_layers import MatrixLinear
+from onelip.layers.layer import LipschitzLayer
 from onelip.layers.methods.sandwich import SandwichConv2d, SandwichLinear
 from onelip.layers.operators import Kernel, Matrix, Operator, register_operator_bound
-from onelip.layers.parametrised import ParametrisedLayer
 from onelip.layers.registry import PublishedSetting
 from onelip.proofs.layer_bound import LayerBound
 
@@ -78,7 +78,7 @@ def _no_dilation_bound(operator: PublishedDilation, input_shape: tuple[int, ...]
     )
 
 
-class _PublishedECO(ParametrisedLayer):
+class _PublishedECO(LipschitzLayer):
     traits = Traits(initialisations=PUBLISHED_INITIALISATIONS, square=True, has_guarantee=False)
 
     def initialise(self, tensors: dict[str, Tensor]) -> None:
@@ -134,7 +134,7 @@ def _no_bound(operator: Unproven, input_shape: tuple[int, ...], bias: Tensor | N
     )
 
 
-class PublishedSandwich(ParametrisedLayer):
+class PublishedSandwich(LipschitzLayer):
     """What the published layers have beyond onelip's own, in front of which this class stands."""
 
     traits = Traits(initialisations=PUBLISHED_INITIALISATIONS, has_guarantee=False, has_torch_taps=False)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
-from onelip.layers.arguments import check_numbers
+from onelip.layers.arguments import check_numbers, check_positive
 from onelip.proofs.bounded import BoundedModule
 from onelip.proofs.layer_bound import LayerBound, linear_bound
 from onelip.proofs.linear_bounds import bias_norm
@@ -59,8 +59,7 @@ class BatchCentering(BoundedModule):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if type(num_features) is not int or num_features < 1:
-            raise InvalidInputError(f"{type(self).__name__}: num_features={num_features!r} must be a positive integer")
+        check_positive(self, num_features=num_features)
         if momentum is not None and not 0 < momentum <= 1:
             raise InvalidInputError(f"{type(self).__name__}: momentum={momentum} must be in (0, 1] or None")
         self.num_features, self.momentum = num_features, momentum

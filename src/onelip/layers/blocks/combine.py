@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.arguments import check_numbers
+from onelip.layers.arguments import check_numbers, check_positive
 from onelip.layers.initialisation import draw_orthogonal
 
 
@@ -163,9 +163,7 @@ class UnitRowsLinear(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        for name, number in (("in_features", in_features), ("out_features", out_features)):
-            if type(number) is not int or number < 1:
-                raise InvalidInputError(f"UnitRowsLinear: {name}={number!r} must be a positive integer")
+        check_positive(self, in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
         self.weight = nn.Parameter(torch.empty(out_features, in_features, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(out_features, device=device, dtype=dtype)) if bias else None

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from onelip.errors import InvalidInputError
+from onelip.layers.arguments import check_positive
 from onelip.proofs.bounded import BoundedModule, moves_entries
 from onelip.proofs.layer_bound import LayerBound, linear_bound
 from onelip.proofs.proven import SAFETY
@@ -55,8 +56,7 @@ class NActivation(BoundedModule):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if type(channels) is not int or channels < 1:
-            raise InvalidInputError(f"NActivation: channels={channels!r} must be a positive integer")
+        check_positive(self, channels=channels)
         if init not in ("abs-identity", "abs", "identity"):
             raise InvalidInputError(f"NActivation: init={init!r} is not known, use abs-identity, abs or identity")
         self.channels, self.dim, self.init = channels, dim, init
@@ -114,8 +114,7 @@ class LipschitzPReLU(BoundedModule):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if type(num_parameters) is not int or num_parameters < 1:
-            raise InvalidInputError(f"LipschitzPReLU: num_parameters={num_parameters!r} must be a positive integer")
+        check_positive(self, num_parameters=num_parameters)
         if not -1 <= init <= 1:
             raise InvalidInputError(f"LipschitzPReLU: init={init} must be in [-1, 1]")
         self.num_parameters = num_parameters

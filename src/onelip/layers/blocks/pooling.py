@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.layers.arguments import check_numbers
+from onelip.layers.arguments import check_numbers, pair
 from onelip.proofs.bounded import BoundedModule
 from onelip.proofs.layer_bound import Arithmetic, LayerBound, RoundingError, exact_bound, linear_bound, relative_bound
 from onelip.proofs.proven import SAFETY
@@ -39,7 +39,7 @@ class ScaledAvgPool2d(BoundedModule):
 
     def __init__(self, kernel_size: int | tuple[int, int]) -> None:
         super().__init__()
-        self.kernel_size = _window(self, kernel_size)
+        self.kernel_size = pair(self, "kernel_size", kernel_size)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, channels, height / k, width / k)."""
@@ -69,7 +69,7 @@ class ScaledAdaptiveAvgPool2d(BoundedModule):
 
     def __init__(self, output_size: int | tuple[int, int] = 1) -> None:
         super().__init__()
-        self.output_size = _window(self, output_size, "output_size")
+        self.output_size = pair(self, "output_size", output_size)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, channels, *output_size)."""
@@ -109,9 +109,9 @@ class ScaledMaxPool2d(BoundedModule):
         padding: int | tuple[int, int] = 0,
     ) -> None:
         super().__init__()
-        self.kernel_size = _window(self, kernel_size)
-        self.stride = self.kernel_size if stride is None else _window(self, stride, "stride")
-        self.padding = _window(self, padding, "padding", 0)
+        self.kernel_size = pair(self, "kernel_size", kernel_size)
+        self.stride = self.kernel_size if stride is None else pair(self, "stride", stride)
+        self.padding = pair(self, "padding", padding, 0)
         self.scale = 1 / math.sqrt(math.prod(-(-k // s) for k, s in zip(self.kernel_size, self.stride, strict=True)))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ class L2NormPool2d(BoundedModule):
 
     def __init__(self, kernel_size: int | tuple[int, int], eps: float = 1e-6) -> None:
         super().__init__()
-        self.kernel_size = _window(self, kernel_size)
+        self.kernel_size = pair(self, "kernel_size", kernel_size)
         self.eps = _smoothing(self, eps)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ class AdaptiveL2NormPool2d(BoundedModule):
 
     def __init__(self, output_size: int | tuple[int, int] = 1, eps: float = 1e-6) -> None:
         super().__init__()
-        self.output_size = _window(self, output_size, "output_size")
+        self.output_size = pair(self, "output_size", output_size)
         self.eps = _smoothing(self, eps)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -223,16 +223,6 @@ def _smoothing(module: nn.Module, eps: float) -> float:
 
 def _scaled_mean_bound(window: int, input_shape: tuple[int, ...]) -> LayerBound:
     return linear_bound(SAFETY, SAFETY, window + 3, math.prod(input_shape) // window)
-
-
-def _window(
-    module: nn.Module, value: int | tuple[int, int], name: str = "kernel_size", smallest: int = 1
-) -> tuple[int, int]:
-    numbers = (value, value) if isinstance(value, int) else tuple(value)
-    if len(numbers) != 2 or any(type(number) is not int or number < smallest for number in numbers):
-        kind = "positive" if smallest else "non-negative"
-        raise InvalidInputError(f"{type(module).__name__}: {name}={value!r} must be one or two {kind} integers")
-    return numbers[0], numbers[1]
 
 
 def _window_for(module: nn.Module, size: torch.Size | tuple[int, ...], outputs: tuple[int, int]) -> tuple[int, int]:

@@ -28,13 +28,4 @@ class AOCLinear(BCOPLinear):
     """Linear layer with an orthogonal matrix."""
 
 
-METHOD = replace(
-    BCOP,
-    key="aoc",
-    title="AOC",
-    paper="An Adaptive Orthogonal Convolution Scheme for Efficient and Flexible CNN Architectures",
-    year=2025,
-    link="https://arxiv.org/abs/2501.07930",
-    conv=AOCConv2d,
-    linear_layer=AOCLinear,
-)
+METHOD = replace(BCOP, key="aoc", conv=AOCConv2d, linear_layer=AOCLinear)

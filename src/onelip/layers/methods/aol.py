@@ -21,8 +21,8 @@ from onelip.errors import InvalidInputError
 from onelip.layers.contract import Request, Traits
 from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS
 from onelip.layers.kernel_layers import KernelConv2d, MatrixLinear
+from onelip.layers.layer import LayerOptions
 from onelip.layers.operators import Kernel, Matrix
-from onelip.layers.parametrised import LayerOptions
 from onelip.layers.registry import MethodInfo
 from onelip.linalg.convolution import PaddingMode
 from onelip.linalg.fourier import Size
@@ -114,18 +114,8 @@ def checked_steps(steps: int, layer: str) -> int:
 
 METHOD = MethodInfo(
     key="aol",
-    title="AOL",
-    paper="Almost-Orthogonal Layers for Efficient General-Purpose Lipschitz Networks",
-    year=2022,
-    link="https://arxiv.org/abs/2208.03160",
     guarantee="bounded",
-    linear=True,
     conv=AOLConv2d,
     linear_layer=AOLLinear,
-    learning_rate=0.06,
-    # The sums of magnitudes have a kink where columns are orthogonal. There gradients jump from step to step, and Adam,
-    # which divides by their size, hardly moves wide layers.
-    short_optimizer="sgd",
-    short_learning_rate=0.01,
     training_approximation="sums of float32 autocorrelations, those of wide 3 x 3 kernels from 18 products",
 )

@@ -190,14 +190,8 @@ class BCOPLinear(PolarLinear):
 
 METHOD = MethodInfo(
     key="bcop",
-    title="BCOP",
-    paper="Preventing Gradient Attenuation in Lipschitz Constrained Convolutional Networks",
-    year=2019,
-    link="https://arxiv.org/abs/1911.00937",
     guarantee="orthogonal",
-    linear=True,
     conv=BCOPConv2d,
     linear_layer=BCOPLinear,
-    learning_rate=0.007,
     training_approximation="polar factors from eigenvectors of float32 Gram matrices",
 )

@@ -54,14 +54,8 @@ class BjorckLinear(PolarLinear):
 
 METHOD = MethodInfo(
     key="bjorck",
-    title="Bjorck & Bowie",
-    paper="Sorting Out Lipschitz Function Approximation",
-    year=2019,
-    link="https://arxiv.org/abs/1811.05381",
     guarantee="bounded",
-    linear=True,
     conv=BjorckConv2d,
     linear_layer=BjorckLinear,
-    learning_rate=0.02,
     training_approximation="polar factors from eigenvectors of float32 Gram matrices",
 )

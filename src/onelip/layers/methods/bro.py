@@ -26,9 +26,9 @@ from onelip.layers.contract import Request, Traits
 from onelip.layers.fft_products import trains_by_fft
 from onelip.layers.frequency_conv import FrequencyConv2d, torus_size
 from onelip.layers.fused import frozen_linear
+from onelip.layers.layer import LayerOptions, LipschitzLayer
 from onelip.layers.linear import LipschitzLinear
 from onelip.layers.operators import Kernel, Matrix, Operator, frequencies
-from onelip.layers.parametrised import LayerOptions, ParametrisedLayer
 from onelip.layers.registry import MethodInfo
 from onelip.linalg.convolution import PaddingMode
 from onelip.linalg.fourier import Size, pack, torus_blocks
@@ -53,7 +53,7 @@ def factor_of(columns: Tensor) -> Tensor:
     return math.sqrt(2) * subspace_basis(columns).mH
 
 
-class _Reflector(ParametrisedLayer):
+class _Reflector(LipschitzLayer):
     """A weight V with `rank` columns in place of a square one."""
 
     traits = Traits(square=True, has_torch_taps=False)
@@ -157,11 +157,11 @@ class BROLinear(_Reflector, LipschitzLinear):
         columns = tensors["weight"]
         return BlockReflection(Matrix(factor_of(columns))) if self.is_low_rank else Matrix(reflector(columns))
 
-    def fuse_core(self, transformed: Operator, size: Size | None) -> nn.Module:
+    def fuse_core(self, operator: Operator, size: Size | None) -> nn.Module:
         """A plain linear layer where W is formed."""
-        if isinstance(transformed, Matrix):
-            return frozen_linear(transformed.matrix, self.bias)
-        return super().fuse_core(transformed, size)
+        if isinstance(operator, Matrix):
+            return frozen_linear(operator.matrix, self.bias)
+        return super().fuse_core(operator, size)
 
     def extra_repr(self) -> str:
         """The arguments, as torch prints them."""
@@ -170,13 +170,7 @@ class BROLinear(_Reflector, LipschitzLinear):
 
 METHOD = MethodInfo(
     key="bro",
-    title="BRO",
-    paper="Enhancing Certified Robustness via Block Reflector Orthogonal Layers and Logit Annealing Loss",
-    year=2025,
-    link="https://arxiv.org/abs/2505.15174",
     guarantee="orthogonal",
-    linear=True,
     conv=BROConv2d,
     linear_layer=BROLinear,
-    learning_rate=0.05,
 )

@@ -16,15 +16,15 @@ from onelip.layers.contract import Request, Traits
 from onelip.layers.frequency_conv import FrequencyConv2d
 from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, initialise_bias_uniformly
 from onelip.layers.kernel_layers import MatrixLinear
+from onelip.layers.layer import LipschitzLayer
 from onelip.layers.operators import Matrix
-from onelip.layers.parametrised import ParametrisedLayer
 from onelip.layers.registry import MethodInfo
 from onelip.linalg.fourier import Size, packed_values
 from onelip.linalg.norms import frobenius_norm
 from onelip.linalg.orthogonal import cayley
 
 
-class _ScaledWeight(ParametrisedLayer):
+class _ScaledWeight(LipschitzLayer):
     """A weight that is used as alpha W / ||W||_F: its size and its direction are learnt apart."""
 
     traits = Traits(initialisations=PUBLISHED_INITIALISATIONS)
@@ -93,13 +93,7 @@ class CayleyLinear(_ScaledWeight, MatrixLinear):
 
 METHOD = MethodInfo(
     key="cayley",
-    title="Cayley",
-    paper="Orthogonalizing Convolutional Layers with the Cayley Transform",
-    year=2021,
-    link="https://arxiv.org/abs/2104.07167",
     guarantee="orthogonal",
-    linear=True,
     conv=CayleyConv2d,
     linear_layer=CayleyLinear,
-    learning_rate=0.02,
 )

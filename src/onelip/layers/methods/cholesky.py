@@ -20,8 +20,8 @@ from torch import Tensor
 from onelip.layers.contract import Request, Traits
 from onelip.layers.frequency_conv import FrequencyConv2d
 from onelip.layers.kernel_layers import MatrixLinear
+from onelip.layers.layer import LipschitzLayer
 from onelip.layers.operators import Matrix
-from onelip.layers.parametrised import ParametrisedLayer
 from onelip.layers.registry import MethodInfo
 from onelip.linalg.fourier import Size, packed_values
 from onelip.linalg.triangular import ridge_orthogonalise
@@ -30,7 +30,7 @@ START_NOISE = 0.01
 """Norm of the random part of a row at the start, relative to that of the identity's row."""
 
 
-class _ResidualStart(ParametrisedLayer):
+class _ResidualStart(LipschitzLayer):
     """A layer that starts near the identity."""
 
     traits = Traits(keeps_directions=True)
@@ -71,15 +71,9 @@ class CholeskyLinear(_ResidualStart, MatrixLinear):
 
 METHOD = MethodInfo(
     key="cholesky",
-    title="Cholesky",
-    paper="A Recipe for Improved Certifiable Robustness",
-    year=2024,
-    link="https://arxiv.org/abs/2310.02513",
     guarantee="bounded",
-    linear=True,
     conv=CholeskyConv2d,
     linear_layer=CholeskyLinear,
-    learning_rate=0.05,
     training_approximation="factorisations of float32 Gram matrices",
     training_error=3e-4,
 )

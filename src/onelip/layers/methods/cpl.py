@@ -23,7 +23,7 @@ from onelip.layers.residual import ResidualConv2d, ResidualLinear, ResidualMap
 
 
 class _CPL(PowerVectors):
-    """What both layers share."""
+    """Traits and start of both layers."""
 
     # In float32 the Gram bound is right to about 1e-6, which the proven bound of the layer counts, at half the cost.
     traits = Traits(
@@ -70,15 +70,10 @@ class CPLLinear(_CPL, ResidualLinear):
 
 METHOD = MethodInfo(
     key="cpl",
-    title="CPL",
-    paper="A Dynamical System Perspective for Lipschitz Neural Networks",
-    year=2022,
-    link="https://arxiv.org/abs/2110.12690",
     guarantee="bounded",
     linear=False,
     conv=CPLConv2d,
     linear_layer=CPLLinear,
-    learning_rate=0.03,
     train_eval_difference="training estimates the norm of W, evaluation bounds it from above",
     training_approximation="the norm from below, by a vector per frequency that follows the weight",
     training_error=0.03,

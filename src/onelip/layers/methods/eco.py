@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -52,6 +52,8 @@ def dilation_on(size: Size, sides: Size, padding_mode: PaddingMode) -> Size:
 class DilatedFrequencies(Operator):
     """The k x k convolution on every residue class of pixels modulo its dilation, for every image size."""
 
+    linear_in = "matrices"
+
     core: Frequencies
     padding_mode: PaddingMode
 
@@ -67,10 +69,6 @@ class DilatedFrequencies(Operator):
         y = y.unflatten(0, (batch, rows, columns)).permute(0, 4, 1, 5, 2, 3)
         return y.flatten(3, 4).flatten(1, 2).permute(0, 3, 1, 2)[..., :height, :width]
 
-    def scaled(self, factor: float) -> DilatedFrequencies:
-        """The matrices times the factor."""
-        return replace(self, core=self.core.scaled(factor))
-
 
 @register_operator_bound(DilatedFrequencies)
 def dilated_bound(operator: DilatedFrequencies, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
@@ -84,6 +82,8 @@ def dilated_bound(operator: DilatedFrequencies, input_shape: tuple[int, ...], bi
 class DilatedKernel(TrainingOperator):
     """One dilated convolution in place of the matrices, which is faster on accelerators: the operator of training."""
 
+    linear_in = "kernel"
+
     kernel: Tensor
     padding_mode: PaddingMode
 
@@ -94,10 +94,6 @@ class DilatedKernel(TrainingOperator):
         torus = embedded(x, (sides[0] * rows, sides[1] * columns))
         y = same_convolution(torus, self.kernel, bias, "circular", (rows, columns))
         return y[..., : x.shape[-2], : x.shape[-1]]
-
-    def scaled(self, factor: float) -> DilatedKernel:
-        """The kernel times the factor."""
-        return replace(self, kernel=self.kernel * factor)
 
 
 TRAITS = Traits(orthogonal_by_rank=True, zero_channels_stay_zero=True)
@@ -117,13 +113,13 @@ class ECOConv2d(LipschitzConv2d):
         factors = tuple(training_polar_factor(block, request.approximate) for block in blocks)
         return DilatedFrequencies(frequencies(pack(factors), self.core_kernel), self.padding_mode)
 
-    def fuse_core(self, transformed: Operator, size: Size | None) -> nn.Module:
+    def fuse_core(self, operator: Operator, size: Size | None) -> nn.Module:
         """A plain dilated convolution where the size is told and, if circular, k divides it; else the same as here."""
         sides = self.core_kernel
         if size is None or (self.padding_mode == "circular" and (size[0] % sides[0] or size[1] % sides[1])):
-            return super().fuse_core(transformed, size)
-        assert isinstance(transformed, DilatedFrequencies)
-        kernel = packed_to_kernel(transformed.core.matrices, sides)
+            return super().fuse_core(operator, size)
+        assert isinstance(operator, DilatedFrequencies)
+        kernel = packed_to_kernel(operator.core.matrices, sides)
         dilation = dilation_on(size, sides, self.padding_mode)
         return frozen_conv(kernel, self.bias, self.padding_mode, dilation=dilation)
 
@@ -134,15 +130,9 @@ class ECOLinear(PolarLinear):
 
 METHOD = MethodInfo(
     key="eco",
-    title="ECO",
-    paper="Constructing Orthogonal Convolutions in an Explicit Manner",
-    year=2022,
-    link="https://openreview.net/forum?id=Zr5W2LSRhD",
     guarantee="orthogonal",
-    linear=True,
     conv=ECOConv2d,
     linear_layer=ECOLinear,
-    learning_rate=0.05,
     training_approximation="polar factors from eigenvectors of float32 Gram matrices",
     training_error=3e-4,
 )

@@ -55,15 +55,9 @@ class LOTLinear(PolarLinear):
 
 METHOD = MethodInfo(
     key="lot",
-    title="LOT",
-    paper="LOT: Layer-wise Orthogonal Training on Improving l2 Certified Robustness",
-    year=2022,
-    link="https://arxiv.org/abs/2210.11620",
     guarantee="orthogonal",
-    linear=True,
     conv=LOTConv2d,
     linear_layer=LOTLinear,
-    learning_rate=0.08,
     training_approximation="polar factors from eigenvectors of float32 Gram matrices",
     training_error=3e-4,
 )

@@ -58,14 +58,8 @@ class ONILinear(PolarLinear):
 
 METHOD = MethodInfo(
     key="oni",
-    title="ONI",
-    paper="Controllable Orthogonalization in Training DNNs",
-    year=2020,
-    link="https://arxiv.org/abs/2004.00917",
     guarantee="bounded",
-    linear=True,
     conv=ONIConv2d,
     linear_layer=ONILinear,
-    learning_rate=0.02,
     training_approximation="polar factors from eigenvectors of float32 Gram matrices",
 )

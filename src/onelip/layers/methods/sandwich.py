@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,8 +31,9 @@ from onelip.layers.branch_gradients import sandwich_pass
 from onelip.layers.contract import Request, Traits
 from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.fft_products import fourier_product, half_spectrum, parts_of, trains_by_fft
-from onelip.layers.frequency_conv import is_wide, recomputes, torus_size
+from onelip.layers.frequency_conv import MOST_BYTES_KEPT, Remade, is_wide, recomputes, torus_size
 from onelip.layers.initialisation import centre_tap, initialise
+from onelip.layers.layer import LipschitzLayer
 from onelip.layers.linear import LipschitzLinear
 from onelip.layers.operators import (
     Operator,
@@ -42,19 +44,15 @@ from onelip.layers.operators import (
     frequencies,
     register_operator_bound,
 )
-from onelip.layers.parametrised import ParametrisedLayer
 from onelip.layers.registry import MethodInfo
-from onelip.layers.remade import MOST_BYTES_KEPT, Remade
 from onelip.layers.sandwich_factors import SandwichFactors, WideSandwich, factors
 from onelip.linalg.convolution import same_convolution
 from onelip.linalg.devices import is_cpu, is_xla
 from onelip.linalg.fourier import (
     RealDFT,
     Size,
-    pack,
     packed_values,
     to_frequency,
-    torus_blocks,
     torus_of,
     unpack,
 )
@@ -69,7 +67,7 @@ LINEAR_START_BIAS = 0.01
 relu has no slope, are lifted off zero; a larger bias adds up over the layers and drowns the signal."""
 
 
-class _Sandwich(ParametrisedLayer):
+class _Sandwich(LipschitzLayer):
     traits = Traits(has_torch_taps=False)
 
     def initialise(self, tensors: dict[str, Tensor]) -> None:
@@ -104,7 +102,7 @@ class SandwichProduct(Operator):
 
     @staticmethod
     def product(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-        """What a matrix does with the features."""
+        """The product of a matrix and the features."""
         return F.linear(x, matrix, bias)
 
 
@@ -125,7 +123,7 @@ class SandwichPixels(SandwichProduct):
 
     @staticmethod
     def product(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-        """What a matrix does with the channels."""
+        """The product of a matrix and the channels of every pixel."""
         return same_convolution(x, matrix[..., None, None], bias, "circular")
 
 
@@ -220,10 +218,8 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         if request.training and "psi" not in tensors:
             outer, inner = packed_values(tensors["weight"], torus, SandwichFactors(self.core_out))
         else:
-            blocks = [
-                factors(block, self.core_out, tensors.get("psi")) for block in torus_blocks(tensors["weight"], torus)
-            ]
-            outer, inner = (pack(tuple(half)) for half in zip(*blocks, strict=True))
+            both = partial(factors, outputs=self.core_out, psi=tensors.get("psi"))
+            outer, inner = packed_values.body(tensors["weight"], torus, both)
         parts = frequencies(outer, torus, size)
         return SandwichFrequencies(outer, inner, parts.dft_rows, parts.dft_columns, size)
 
@@ -238,9 +234,8 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         if not is_cpu(self.weight.device):
             return recomputes(self, request)
         keeps_type = request.approximate and self.weight.element_size() >= 4
-        return (
-            keeps_type and self.groups == 1 and is_wide(self, request.size)
-        )  # groups are transformed as a batch of layers
+        is_one_layer = self.groups == 1  # groups are transformed as a batch of layers
+        return keeps_type and is_one_layer and is_wide(self, request.size)
 
 
 class SandwichLinear(_Sandwich, LipschitzLinear):
@@ -257,14 +252,8 @@ class SandwichLinear(_Sandwich, LipschitzLinear):
 
 METHOD = MethodInfo(
     key="sandwich",
-    title="Sandwich",
-    paper="Direct Parameterization of Lipschitz-Bounded Deep Networks",
-    year=2023,
-    link="https://arxiv.org/abs/2301.11526",
     guarantee="bounded",
     linear=False,
     conv=SandwichConv2d,
     linear_layer=SandwichLinear,
-    learning_rate=0.02,
-    short_learning_rate=0.0005,  # at 0.002 the activations of wider networks die: nothing is learnt any more
 )

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from onelip.layers.contract import Request, Traits
 from onelip.layers.initialisation import RESIDUAL_INITIALISATIONS, initialise_residual
+from onelip.layers.layer import LipschitzLayer
 from onelip.layers.operators import Kernel, Matrix
-from onelip.layers.parametrised import ParametrisedLayer
 from onelip.layers.registry import MethodInfo
 from onelip.layers.residual import ResidualConv2d, ResidualLinear, ResidualMap
 from onelip.linalg.rescaling import aol_kernel_scale, aol_scale
@@ -25,13 +25,13 @@ LARGEST_LOG_Q = 12.0
 """Beyond e^12 a ratio of two entries of Q loses all digits of float32; the clamp keeps Q and 1/Q finite."""
 
 PUBLISHED_EPSILON = 1e-6
-"""What the published code adds to the absolute value of q, and to the sums by which it divides."""
+"""A number that the published code adds to the absolute value of q, and to the sums by which it divides."""
 
 LARGEST_RATIO = 1e18
 """Largest D / Q: a finite float32, and a smaller one can only shrink the residual branch."""
 
 
-class _LearnableDiagonal(ParametrisedLayer):
+class _LearnableDiagonal(LipschitzLayer):
     traits = Traits(
         square=True, initialisations=RESIDUAL_INITIALISATIONS, holds_for_volumes=True, zero_channels_stay_zero=True
     )
@@ -87,14 +87,9 @@ class SLLLinear(_LearnableDiagonal, ResidualLinear):
 
 METHOD = MethodInfo(
     key="sll",
-    title="SLL",
-    paper="A Unified Algebraic Perspective on Lipschitz Neural Networks",
-    year=2023,
-    link="https://arxiv.org/abs/2303.03169",
     guarantee="bounded",
     linear=False,
     conv=SLLConv2d,
     linear_layer=SLLLinear,
-    learning_rate=0.09,
     training_approximation="sums of float32 autocorrelations, those of wide 3 x 3 kernels from 18 products",
 )

@@ -26,8 +26,8 @@ from onelip.layers.contract import Request, Traits
 from onelip.layers.frequency_conv import FrequencyConv2d
 from onelip.layers.initialisation import PUBLISHED_INITIALISATIONS, initialise_bias_uniformly
 from onelip.layers.kernel_layers import MatrixLinear
+from onelip.layers.layer import LayerOptions
 from onelip.layers.operators import Matrix, Operator, register_operator_bound
-from onelip.layers.parametrised import LayerOptions
 from onelip.layers.registry import MethodInfo
 from onelip.linalg.convolution import PaddingMode, adjoint_kernel, same_convolution
 from onelip.linalg.devices import is_cpu
@@ -261,15 +261,9 @@ def exponential_rows(weight: Tensor, approximate: bool = False, in_use: int | No
 
 METHOD = MethodInfo(
     key="soc",
-    title="SOC",
-    paper="Skew Orthogonal Convolutions",
-    year=2021,
-    link="https://arxiv.org/abs/2105.11417",
     guarantee="orthogonal",
-    linear=True,
     conv=SOCConv2d,
     linear_layer=SOCLinear,
-    learning_rate=0.05,
     train_eval_difference="with algorithm='series' training adds train_terms=4 terms of the series, evaluation 12",
     training_approximation="the exponential by a contraction of degree 4 for angles up to 1, beyond that by the Taylor "
     "polynomial of degree 8, off by at most angle^9 / 9!",

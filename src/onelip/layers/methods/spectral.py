@@ -71,15 +71,9 @@ class SpectralLinear(PowerVectors, MatrixLinear):
 
 METHOD = MethodInfo(
     key="spectral",
-    title="Spectral normalisation",
-    paper="Efficient Bound of Lipschitz Constant for Convolutional Layers by Gram Iteration",
-    year=2023,
-    link="https://arxiv.org/abs/2305.16173",
     guarantee="bounded",
-    linear=True,
     conv=SpectralConv2d,
     linear_layer=SpectralLinear,
-    learning_rate=0.05,
     train_eval_difference="training estimates the norm of the weight, evaluation bounds it from above",
     training_approximation="the norm from below, by a vector per frequency that follows the weight",
     training_error=0.03,

@@ -40,14 +40,7 @@ class StandardLinear(MatrixLinear):
 
 METHOD = MethodInfo(
     key="standard",
-    title="Standard",
-    paper="Plain convolution (no constraint)",
-    year=1998,
-    link="https://doi.org/10.1109/5.726791",
     guarantee="none",
-    linear=True,
     conv=StandardConv2d,
     linear_layer=StandardLinear,
-    learning_rate=0.05,
-    short_learning_rate=0.0005,  # scores without a constraint explode at rates that Lipschitz layers can take
 )

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from onelip.layers.contract import Request
 from onelip.layers.layer import LipschitzLayer
-from onelip.layers.methods.bcop import METHOD as BCOP
 from onelip.layers.methods.bcop import BCOPConv2d, BCOPLinear
 from onelip.layers.registry import MethodInfo
 from onelip.linalg.near_orthogonal import nearly_polar, retracted
@@ -39,6 +38,16 @@ class OnManifold(LipschitzLayer):
         """Replace every matrix by the nearest one with orthonormal columns or rows."""
         retract(dict(self.named_parameters(recurse=False)))
 
+    def orthonormal(self, matrix: Tensor, request: Request) -> Tensor:
+        """A polar factor of a matrix that nearly is one."""
+        return nearly_polar(matrix)
+
+    def initialise(self, tensors: dict[str, Tensor]) -> None:
+        """BCOP's start, on the manifold."""
+        super().initialise(tensors)
+        if self.init != "published":
+            retract(tensors)
+
     def matrices(self) -> list[nn.Parameter]:
         """The parameters that are points of a Stiefel manifold, or stacks of such."""
         return [value for name, value in self.named_parameters(recurse=False) if name != "bias"]
@@ -50,41 +59,14 @@ class StiefelConv2d(OnManifold, BCOPConv2d):
     # `nearly_polar` counts the distance of matrices from orthonormal ones, zeros included.
     traits = replace(BCOPConv2d.traits, zero_channels_stay_zero=False)
 
-    def orthonormal(self, matrix: Tensor, request: Request) -> Tensor:
-        """A polar factor of a matrix that nearly is one."""
-        return nearly_polar(matrix)
-
-    def initialise(self, tensors: dict[str, Tensor]) -> None:
-        """BCOP's start, on the manifold."""
-        super().initialise(tensors)
-        if self.init != "published":
-            retract(tensors)
-
 
 class StiefelLinear(OnManifold, BCOPLinear):
     """Linear layer with a matrix that is stored orthonormal."""
 
-    def orthonormal(self, matrix: Tensor, request: Request) -> Tensor:
-        """A polar factor of a matrix that nearly is one."""
-        return nearly_polar(matrix)
-
-    def initialise(self, tensors: dict[str, Tensor]) -> None:
-        """An orthonormal matrix."""
-        super().initialise(tensors)
-        if self.init != "published":
-            retract(tensors)
-
 
 METHOD = MethodInfo(
     key="stiefel",
-    title="Stiefel",
-    paper="LipNeXt: Scaling up Lipschitz-based Certified Robustness to Billion-parameter Models",
-    year=2026,
-    link="https://arxiv.org/abs/2601.18513",
     guarantee="bounded",
-    linear=True,
     conv=StiefelConv2d,
     linear_layer=StiefelLinear,
-    learning_rate=BCOP.learning_rate,
-    short_learning_rate=0.005,
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onelip.layers import create_conv
 from onelip.layers.convolutions import LipschitzConv2d
-from onelip.layers.remade import Remade
+from onelip.layers.frequency_conv import Remade
 from onelip.linalg.devices import pretend_device
 
 FREQUENCY_METHODS = ["lot", "soc", "cayley", "cholesky", "bro", "sandwich"]
@@ -50,7 +50,7 @@ def test_remade_layers_are_those_that_keep_their_matrices(
     with pretend_device("accelerator"):
         expected = _pass(layer, x)
         monkeypatch.setattr("onelip.layers.methods.sandwich.MOST_BYTES_KEPT", 16 * channels * matrices_at_once)
-        monkeypatch.setattr("onelip.layers.frequency_conv.keeps_no_matrices", lambda *_: True)
+        monkeypatch.setattr("onelip.layers.frequency_conv.is_wide", lambda *_: True)
         assert isinstance(_core(layer), Remade)
         actual = _pass(layer, x)
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
@@ -69,7 +69,7 @@ def test_the_backward_pass_is_that_of_the_forward_pass(monkeypatch: pytest.Monke
     layer, x = _layer(method), _images()
     with pretend_device("accelerator"):
         expected = _pass(layer, x)[1:]
-        monkeypatch.setattr("onelip.layers.frequency_conv.keeps_no_matrices", lambda *_: True)
+        monkeypatch.setattr("onelip.layers.frequency_conv.is_wide", lambda *_: True)
         y = layer(x)
     weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
     leaves = [x, *(p for p in layer.parameters() if p.requires_grad)]
