@@ -117,18 +117,6 @@ def _safe_reciprocal(values: Tensor, scale: Tensor) -> Tensor:
     return x / (x.square() + torch.finfo(x.dtype).eps ** 2) / scale
 
 
-def _spectrum(hermitian: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    values, vectors = eigenvectors(hermitian)
-    largest = values.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
-    return values, vectors, largest
-
-
-def _solve_in_eigenbasis(values: Tensor, vectors: Tensor, largest: Tensor, right: Tensor) -> Tensor:
-    rotated = vectors.mH @ right @ vectors
-    sums = values.unsqueeze(-1) + values.unsqueeze(-2)
-    return vectors @ (rotated * _safe_reciprocal(sums, largest.unsqueeze(-1))) @ vectors.mH
-
-
 _WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 _SMALLEST_SINGULAR_VALUE = 1e-6
 """Relative to the largest one, values far below this are noise and stay small."""
@@ -255,9 +243,12 @@ def _polar_gradient(matrix: Tensor, factor: Tensor, gradient: Tensor) -> Tensor:
     # dA(A) = dA(A / s) / s, so the eigenvalues below stay in range for tiny and huge matrices.
     scale = largest_magnitude(matrix)
     product = factor.mH @ (matrix / scale)
-    values, vectors, largest = _spectrum((product + product.mH) / 2)
+    values, vectors = eigenvectors((product + product.mH) / 2)
+    largest = values.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
     projected = factor.mH @ gradient
-    result = factor @ _solve_in_eigenbasis(values, vectors, largest, projected - projected.mH)
+    rotated = vectors.mH @ (projected - projected.mH) @ vectors
+    reciprocals = _safe_reciprocal(values.unsqueeze(-1) + values.unsqueeze(-2), largest.unsqueeze(-1))
+    result = factor @ (vectors @ (rotated * reciprocals) @ vectors.mH)
     if matrix.shape[-2] > matrix.shape[-1]:
         normal = (gradient - factor @ projected) @ vectors
         inverse = _safe_reciprocal(values, largest).unsqueeze(-2)
