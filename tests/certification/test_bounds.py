@@ -209,8 +209,8 @@ class LouderThanDeclared(Declared):
 
 
 class LoudAOL(AOLLinear):
-    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
-        return super().apply_to(x, transformed).mul(2)
+    def apply_to(self, x: Tensor, operator: Operator) -> Tensor:
+        return super().apply_to(x, operator).mul(2)
 
 
 @pytest.mark.parametrize(

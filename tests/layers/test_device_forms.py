@@ -7,7 +7,6 @@ allocations are free, everything else is at least one kernel.
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from onelip.bench.measurement.launches import Launches
 from onelip.fast.stacking import stacked_transforms
 from onelip.layers import MethodInfo, create_conv, list_methods
 from onelip.layers.fft_products import half_spectrum, spectrum_to_kernel
@@ -31,25 +31,6 @@ METHODS = [pytest.param(method, id=method.key) for method in list_methods()]
 LAUNCHES = {"standard": 110}
 """Largest number of launches of a forward pass in training of ConvNet XS, where it is not `MOST_LAUNCHES`."""
 MOST_LAUNCHES = 400
-
-_FREE = (
-    *("view", "expand", "permute", "transpose", "t.default", "slice", "select", "unsqueeze", "squeeze", "as_strided"),
-    *("detach", "alias", "split", "unbind", "empty", "diagonal", "lift_fresh", "_conj", "real.default", "narrow"),
-)
-
-
-class Launches(TorchDispatchMode):
-    """Counts the operations that a GPU would launch kernels for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = str(func).removeprefix("aten.")
-        if not name.startswith(_FREE):
-            self.counts[name] += 1
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("method", METHODS)

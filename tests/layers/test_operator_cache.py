@@ -56,8 +56,8 @@ def test_a_cached_evaluation_makes_few_calls(method: str, options: dict[str, Any
 class Doubled(AOLConv2d):
     """A layer with an input transformation of its own."""
 
-    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
-        return 2 * super().apply_to(x, transformed)
+    def apply_to(self, x: Tensor, operator: Operator) -> Tensor:
+        return 2 * super().apply_to(x, operator)
 
 
 LAYERS = {
@@ -176,7 +176,7 @@ def test_watchers_see_what_they_saw_before() -> None:
     wanted = x.clone().requires_grad_()
     layer(wanted).sum().backward()
     assert wanted.grad is not None
-    layer.apply_to = lambda x, transformed: x
+    layer.apply_to = lambda x, operator: x
     with torch.no_grad():
         assert layer(x) is x or torch.equal(layer(x), x)
     del layer.apply_to

@@ -30,8 +30,8 @@ class LoudForward(AOLLinear):
 
 
 class LoudApply(AOLLinear):
-    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
-        return 2 * super().apply_to(x, transformed)
+    def apply_to(self, x: Tensor, operator: Operator) -> Tensor:
+        return 2 * super().apply_to(x, operator)
 
 
 class LoudCall(AOLLinear):

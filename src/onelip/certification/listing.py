@@ -44,7 +44,7 @@ def plain_operations(model: nn.Module, shape: tuple[int, ...]) -> list[Operation
     for layer in kernels.modules():
         if isinstance(layer, ResidualConv2d):
             # To a kernel also where frequencies are cheaper.
-            layer.choose_form = lambda transformed, request: transformed
+            layer.choose_form = lambda operator, request: operator
         if isinstance(layer, ECOConv2d) and layer.padding_mode == "zeros":
             # to matrices, whose norm is 1 on their torus
             layer.fuse_core = functools.partial(LipschitzConv2d.fuse_core, layer)  # pyright: ignore

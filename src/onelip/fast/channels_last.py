@@ -208,12 +208,12 @@ ROWS = (
         same_convolution,
         convolution_of_pixels,
         "all",
-        "without it AOL and BCOP at XS: step 1.15, inference 1.65, memory 1.06",
+        "without it AOL and BCOP at XS: step 1.15, inference 1.65, memory 1.06 (accelerators 1.14, 1.20)",
     ),
     Row(
         residual_convolution,
         residual_of_few_images,
         "all",
-        "without it CPL at XS: step 1.25, inference 1.74, memory 1.39",
+        "without it CPL at XS: step 1.25, inference 1.74, memory 1.39 (accelerators 2.8)",
     ),
 )

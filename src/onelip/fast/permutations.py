@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from onelip.fast.table import Row
-from onelip.layers.blocks.activations import halves, max_min
+from onelip.layers.blocks.activations import max_min, members
 from onelip.layers.blocks.grouping import half_unshuffled, kept_parts
 from onelip.linalg.devices import is_cpu
 from onelip.linalg.tensor_modes import run
@@ -34,9 +34,9 @@ class _MaxMinFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
-        first, second = halves(x, dim)
+        first, second = members(x, dim)
         y = torch.empty_like(x)
-        larger, smaller = halves(y, dim)
+        larger, smaller = members(y, dim)
         torch.maximum(first, second, out=larger)
         torch.minimum(first, second, out=smaller)
         if ctx.needs_input_grad[0]:
@@ -61,8 +61,8 @@ class _SwapFunction(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, keep: Tensor, dim: int) -> Tensor:
         y = torch.empty_like(x)
         by_bits = x.element_size() == 2 and is_cpu(x.device)
-        first, second = halves(x.view(torch.int16) if by_bits else x, dim)
-        out_first, out_second = halves(y.view(torch.int16) if by_bits else y, dim)
+        first, second = members(x.view(torch.int16) if by_bits else x, dim)
+        out_first, out_second = members(y.view(torch.int16) if by_bits else y, dim)
         if by_bits:
             change = torch.bitwise_xor(first, second).mul_(~keep)
             torch.bitwise_xor(first, change, out=out_first)

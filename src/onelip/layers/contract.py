@@ -1,4 +1,4 @@
-"""What a layer says about its method, and what its transformation is asked for."""
+"""Properties that a layer states of its method, and the request that its transformation answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Traits:
 
 @dataclass(frozen=True)
 class Request:
-    """What an operator is made for. By default evaluation, as exact as it gets.
+    """The purpose that an operator is made for. By default evaluation, as exact as it gets.
 
     Attributes:
         size: of the image that the core sees; None where the parameters depend on none.

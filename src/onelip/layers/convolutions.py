@@ -250,14 +250,14 @@ class LipschitzConv2d(LipschitzLayer):
         """Whether a kernel is applied frequency by frequency to core images of this size."""
         return self.has_frequency_form and frequencies_are_cheaper(self, size)
 
-    def choose_form(self, transformed: Operator, request: Request) -> Operator:
+    def choose_form(self, operator: Operator, request: Request) -> Operator:
         """Frequency matrices where they are cheaper."""
         size = request.size
-        return transformed if size is None or not self.acts_on_frequencies(size) else transformed.by_frequency(size)
+        return operator if size is None or not self.acts_on_frequencies(size) else operator.by_frequency(size)
 
-    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
+    def apply_to(self, x: Tensor, operator: Operator) -> Tensor:
         """The input transformation on (batch, in_channels, height, width)."""
-        return self.convolution_geometry.apply(x, transformed, self.bias)
+        return self.convolution_geometry.apply(x, operator, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, in_channels, h, w), or one image (in_channels, h, w), as `nn.Conv2d` does."""
@@ -301,7 +301,7 @@ class LipschitzConv2d(LipschitzLayer):
         return tuple(map(int, input_size))
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """What is proven about the core, on all that it is applied to."""
+        """The bound of the core in its frame."""
         around = self.convolution_geometry
         return around.bound(input_shape, self.deployed(around.image(input_shape)), self.bias)
 
@@ -313,12 +313,12 @@ class LipschitzConv2d(LipschitzLayer):
         """
         if self.keeps_taps and self._is_torchs_own(input_size):
             return self._as_torchs_own(input_size)
-        transformed, geometry = self._detached(input_size), self.geometry
+        operator, geometry = self._detached(input_size), self.geometry
         step = self.stride[0]
         simple = geometry == Geometry(self.kernel_size, (step, step), None, (1, 1), geometry.circular)
         if self.groups > 1 or len(self.axes) == 1 or not simple or not geometry.is_aligned:
-            return FusedConvolution(self.convolution_geometry, transformed, self.bias)
-        core = self.fuse_core(transformed, None if input_size is None else geometry.core_image(input_size))
+            return FusedConvolution(self.convolution_geometry, operator, self.bias)
+        core = self.fuse_core(operator, None if input_size is None else geometry.core_image(input_size))
         before, after = [], []
         if step > 1:
             before += [ZeroSpatialPad(step), nn.PixelUnshuffle(step)]

@@ -128,8 +128,8 @@ class FrequencyConv2d(LipschitzConv2d):
         """Also wide layers in training on accelerators, which make their matrices as they apply them."""
         return recomputes(self, request) or super().transforms_separately(request)
 
-    def fuse_core(self, transformed: Operator, size: Size | None) -> nn.Module:
+    def fuse_core(self, operator: Operator, size: Size | None) -> nn.Module:
         """A plain 1 x 1 convolution, or the same in the frequency domain, for images of one size."""
-        if isinstance(transformed, Kernel):
-            return frozen_conv(transformed.kernel, self.bias, self.padding_mode)
-        return super().fuse_core(transformed, size)
+        if isinstance(operator, Kernel):
+            return frozen_conv(operator.kernel, self.bias, self.padding_mode)
+        return super().fuse_core(operator, size)

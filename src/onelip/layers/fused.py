@@ -24,13 +24,13 @@ class FusedLayer(BoundedModule):
 
     bias: nn.Parameter | None
 
-    def __init__(self, transformed: Operator, bias: Tensor | None) -> None:
+    def __init__(self, operator: Operator, bias: Tensor | None) -> None:
         super().__init__()
-        for name, tensor in transformed.tensors().items():
+        for name, tensor in operator.tensors().items():
             self.register_parameter(name, frozen(tensor))
         self.register_parameter("bias", None if bias is None else frozen(bias))
         # What kind of operator it is; its tensors are the parameters.
-        self._operator = transformed.map(lambda _: torch.empty(0, device="meta"))
+        self._operator = operator.map(lambda _: torch.empty(0, device="meta"))
 
     def operator(self) -> Operator:
         """The transformed parameters with the tensors of this module."""
@@ -42,7 +42,7 @@ class FusedLayer(BoundedModule):
         return in_format_of(x, self.operator().apply(x, self.bias))
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """What is proven about the transformed parameters."""
+        """The bound of the transformed parameters."""
         return self.operator().bound(input_shape, self.bias)
 
     def extra_repr(self) -> str:
@@ -53,8 +53,8 @@ class FusedLayer(BoundedModule):
 class FusedConvolution(FusedLayer):
     """Operator parameters as the core of a convolution with a stride, a padding, a dilation or groups."""
 
-    def __init__(self, convolution_geometry: ConvolutionGeometry, transformed: Operator, bias: Tensor | None) -> None:
-        super().__init__(transformed, bias)
+    def __init__(self, convolution_geometry: ConvolutionGeometry, operator: Operator, bias: Tensor | None) -> None:
+        super().__init__(operator, bias)
         self.convolution_geometry = convolution_geometry
 
     def forward(self, x: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ class FusedConvolution(FusedLayer):
         return in_format_of(x, self.convolution_geometry.apply(x, self.operator(), self.bias))
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """What is proven about the transformed parameters, on all that they are applied to."""
+        """The bound of the transformed parameters in their frame."""
         return self.convolution_geometry.bound(input_shape, self.operator(), self.bias)
 
 

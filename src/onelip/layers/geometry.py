@@ -281,7 +281,7 @@ class ConvolutionGeometry(Frame):
         return taps if taps.dim() == 4 else taps.flatten(0, 1)
 
     def core_input(self, x: Tensor) -> Tensor:
-        """What the core is applied to: pixels as it reads them, with the channels that it lacks."""
+        """The input of the core: pixels as it reads them, with the channels that it lacks."""
         x = self.geometry.read(x.unsqueeze(-2) if self.signal else x)
         missing = self.core_in - x.shape[1] // self.groups
         if missing:

@@ -29,17 +29,17 @@ class KernelConv2d(LipschitzConv2d):
 class MatrixLinear(LipschitzLinear):
     """A linear layer that `transform_tensors` makes one `Matrix` of."""
 
-    def choose_form(self, transformed: Operator, request: Request) -> Operator:
+    def choose_form(self, operator: Operator, request: Request) -> Operator:
         """The first rows alone, where no others are asked for."""
-        assert isinstance(transformed, Matrix)
+        assert isinstance(operator, Matrix)
         if request.rows is None:
-            return transformed
-        return FirstRows(transformed.matrix[..., : request.rows, :], state=transformed.state)
+            return operator
+        return FirstRows(operator.matrix[..., : request.rows, :], state=operator.state)
 
-    def fuse_core(self, transformed: Operator, size: Size | None) -> nn.Module:
+    def fuse_core(self, operator: Operator, size: Size | None) -> nn.Module:
         """A plain linear layer."""
-        assert isinstance(transformed, Matrix)
-        return frozen_linear(transformed.matrix, self.bias)
+        assert isinstance(operator, Matrix)
+        return frozen_linear(operator.matrix, self.bias)
 
 
 class PolarLinear(MatrixLinear):

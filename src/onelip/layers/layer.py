@@ -138,7 +138,7 @@ class LipschitzLayer(BoundedModule):
             nn.init.zeros_(tensors["bias"])
 
     def default_init(self) -> str:
-        """What init="auto" means for this layer: the comparison paper's choice for AOL and LOT.
+        """The start that init="auto" means for this layer: the comparison paper's choice for AOL and LOT.
 
         Torch's own start contracts by 0.58 per layer; a deep network of such layers learns next to nothing at first.
         """
@@ -157,32 +157,32 @@ class LipschitzLayer(BoundedModule):
         layers can then be transformed as one batch.
         """
 
-    def choose_form(self, transformed: Operator, request: Request) -> Operator:
+    def choose_form(self, operator: Operator, request: Request) -> Operator:
         """The transformed parameters in the form that is cheapest to apply."""
-        return transformed
+        return operator
 
     @abstractmethod
-    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
+    def apply_to(self, x: Tensor, operator: Operator) -> Tensor:
         """The input transformation: the output of the layer for x, given the transformed parameters."""
 
     @abstractmethod
     def fuse(self, input_size: Size | None = None) -> nn.Module:
         """Plain modules with the same outputs and no parameter transformation, detached from this layer."""
 
-    def fuse_core(self, transformed: Operator, size: Size | None) -> nn.Module:
+    def fuse_core(self, operator: Operator, size: Size | None) -> nn.Module:
         """Module that equals `transformed.apply`, a plain one of torch where there is one.
 
         `size` is that of the image which the core sees, None where it was not told.
         """
-        return FusedLayer(transformed, self.bias)
+        return FusedLayer(operator, self.bias)
 
     def _detached(self, input_size: Size | None, *, cheapest_form: bool = True) -> Operator:
         """Detached copies of the transformed parameters, for the size given or the only one evaluated so far."""
         only_size = input_size is None and len(self._cache) == 1
         size = next(iter(self._cache)) if only_size else self.core_size(input_size)
         with torch.no_grad():
-            transformed = self.build(self.tensors_to_transform(), Request(size), cheapest_form=cheapest_form)
-        return transformed.map(lambda tensor: tensor.detach().clone())
+            operator = self.build(self.tensors_to_transform(), Request(size), cheapest_form=cheapest_form)
+        return operator.map(lambda tensor: tensor.detach().clone())
 
     def vanilla_export(self, input_size: Size | None = None) -> nn.Module:
         """`fuse` under the name that deel-torchlip gives it."""
@@ -211,7 +211,7 @@ class LipschitzLayer(BoundedModule):
         return operators_of([self], self.request(self.core_size(input_size)))[0]
 
     def request(self, size: Size | None = None) -> Request:
-        """What the layer asks for in its present mode, for this core size."""
+        """The request of the layer in its present mode, for this core size."""
         return Request(size, self.training, may_approximate(self.training))
 
     def build(self, tensors: Mapping[str, Tensor], request: Request, *, cheapest_form: bool = True) -> Operator:
@@ -221,12 +221,12 @@ class LipschitzLayer(BoundedModule):
         with no_autocast(reference.device.type):
             double = not request.approximate and (self.traits.evaluates_in_float64 or not is_cpu(reference.device))
             wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
-            transformed = self.transform_tensors(wide, request)
-            transformed = self.choose_form(transformed, request) if cheapest_form else transformed
-            transformed = transformed if self.lipschitz == 1 else transformed.scaled(self.lipschitz)
-        if any(tensor.dtype != reference.dtype for tensor in transformed.tensors().values()):
-            transformed = transformed.map(lambda tensor: tensor.to(reference.dtype))
-        return self.of_groups(transformed, groups)
+            operator = self.transform_tensors(wide, request)
+            operator = self.choose_form(operator, request) if cheapest_form else operator
+            operator = operator if self.lipschitz == 1 else operator.scaled(self.lipschitz)
+        if any(tensor.dtype != reference.dtype for tensor in operator.tensors().values()):
+            operator = operator.map(lambda tensor: tensor.to(reference.dtype))
+        return self.of_groups(operator, groups)
 
     def core_tensors(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The tensors as `transform_tensors` wants them."""
@@ -241,7 +241,7 @@ class LipschitzLayer(BoundedModule):
         is_wide = min(self.core_in, self.core_out) > WIDEST_TOGETHER
         return is_wide and self.traits.transforms_parameters and is_cpu(self.weight.device)
 
-    def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Operator]) -> None:
+    def keep_states(self, layers: Sequence[LipschitzLayer], operators: Sequence[Operator]) -> None:
         """Keep what the transformations of layers like this one leave behind for the next step of training."""
 
     def restart_states(self) -> None:

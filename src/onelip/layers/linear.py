@@ -92,9 +92,9 @@ class LipschitzLinear(LipschitzLayer):
         """(core_out, core_in)."""
         return {"weight": (self.core_out, self.core_in), "bias": (self.core_out,)}
 
-    def apply_to(self, x: Tensor, transformed: Operator) -> Tensor:
+    def apply_to(self, x: Tensor, operator: Operator) -> Tensor:
         """The input transformation on (..., in_features)."""
-        return self._frame.apply(x, transformed, self.bias)
+        return self._frame.apply(x, operator, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features)."""
@@ -115,7 +115,7 @@ class LipschitzLinear(LipschitzLayer):
         return proven_bound(self, (self.in_features,)).lipschitz
 
     def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """What is proven about the core, on all that it is applied to."""
+        """The bound of the core in its frame."""
         return self._frame.bound(input_shape, self.deployed(), self.bias)
 
     def fuse(self, input_size: Size | None = None) -> nn.Module:

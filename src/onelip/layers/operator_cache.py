@@ -97,7 +97,7 @@ def remember_pass(layer: LipschitzLayer, x: Tensor, operator: Operator, *, kerne
 
 
 class CachedPass:
-    """What a layer in evaluation applies to inputs like x: an operator of its parameters as the snapshot has them."""
+    """The operator that a layer in evaluation applies to inputs like x, of its parameters as the snapshot has them."""
 
     def __init__(self, layer: nn.Module, x: Tensor, operator: Operator, snapshot: Snapshot, kernel_alone: bool) -> None:
         self.operator, self._snapshot = operator, snapshot

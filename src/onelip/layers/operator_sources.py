@@ -35,7 +35,7 @@ def _alone(layers: Iterable[tuple[LipschitzLayer, Size | None]]) -> AbstractCont
 
 @dataclass
 class Hooks:
-    """What is done around the making of operators.
+    """Functions that stand around the making of operators.
 
     Attributes:
         around: each may put another `Build` in the place of one, for a request and tensors; the last is the outermost.

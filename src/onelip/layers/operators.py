@@ -1,4 +1,4 @@
-"""What parameters become: an operator, with all that the input transformation needs and what is proven about it.
+"""Operators, which parameters become, with all that the input transformation needs and what is proven about it.
 
 A parameter transformation returns one of these. `Matrix`, `Kernel` and `Frequencies` are the linear ones; methods whose
 operator is another one define it in their own file. Tensors of layers that are transformed as one batch have a leading
@@ -42,7 +42,7 @@ class Operator(ABC):
     """
 
     state: Tensor | None = field(default=None, kw_only=True)
-    """What the transformation leaves behind for the next step of training: `LipschitzLayer.keep_states`."""
+    """State that the transformation leaves behind for the next step of training: `LipschitzLayer.keep_states`."""
 
     linear_in: ClassVar[str | None] = None
     """The tensor that the output without a bias is proportional to, if the operator is linear."""
@@ -52,7 +52,7 @@ class Operator(ABC):
         """The input transformation of a batch x."""
 
     def bound(self, input_shape: tuple[int, ...], bias: Tensor | None) -> LayerBound:
-        """What is proven about `apply` with the numbers of these tensors, for one input of this shape.
+        """The proven bound of `apply` with the numbers of these tensors, for one input of this shape.
 
         By the function registered for this type, which speaks of nothing that computes something else: a subclass with
         an `apply` of its own needs a bound of its own.
@@ -140,7 +140,7 @@ class TrainingOperator(Operator):
 
 
 class Frame(ABC):
-    """What stands around the core of a layer: it moves entries, adds zeros and drops outputs, and expands nothing."""
+    """The frame around the core of a layer: it moves entries, adds zeros and drops outputs, and expands nothing."""
 
     @abstractmethod
     def apply(self, x: Tensor, operator: Operator, bias: Tensor | None) -> Tensor:
@@ -148,7 +148,7 @@ class Frame(ABC):
 
     @abstractmethod
     def core_input(self, x: Tensor) -> Tensor:
-        """What the core is applied to."""
+        """The input of the core."""
 
     @abstractmethod
     def core_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -159,7 +159,7 @@ class Frame(ABC):
         return 1
 
     def bound(self, input_shape: tuple[int, ...], operator: Operator, bias: Tensor | None) -> LayerBound:
-        """What is proven about the whole layer."""
+        """The bound of the whole layer."""
         return Framed(self, operator).bound(input_shape, bias)
 
 

@@ -42,14 +42,14 @@ class ConstrainedWeight(nn.Module):
         if self.groups is not None:
             kernel = kernel.unflatten(0, (self.groups, -1))
             kernel = kernel.unsqueeze(-2) if weight.dim() == 3 else kernel
-        transformed = layer.build({"weight": kernel}, layer.request())
-        (found,) = transformed.tensors().values()
+        operator = layer.build({"weight": kernel}, layer.request())
+        (found,) = operator.tensors().values()
         if self.groups is not None:
             found = found[..., -kernel.shape[-2] :, -kernel.shape[-1] :]  # an even kernel got zeros in front
         return found.reshape(weight.shape)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What `module.weight = ...` and a start write down: the transformation projects it."""
+        """The weight that `module.weight = ...` and a start write down: the transformation projects it."""
         return weight
 
 

@@ -65,12 +65,12 @@ class PowerVectors(LipschitzLayer):
         request = Request(size, training=True, approximate=may_approximate(True))
         for _ in range(0 if self.weight.is_meta else steps):
             with torch.no_grad():
-                transformed = self.build(self.tensors_to_transform(), request, cheapest_form=False)
-                self.keep_states([self], [transformed])
+                operator = self.build(self.tensors_to_transform(), request, cheapest_form=False)
+                self.keep_states([self], [operator])
 
-    def keep_states(self, layers: Sequence[LipschitzLayer], transformed: Sequence[Operator]) -> None:
+    def keep_states(self, layers: Sequence[LipschitzLayer], operators: Sequence[Operator]) -> None:
         """The vectors move on, those of all layers in one go."""
-        moved = [operator.tensors().get("state") for operator in transformed]
+        moved = [operator.tensors().get("state") for operator in operators]
         kept = [layer.get_buffer("power_vectors") for layer in layers]
         pairs = [(here, there) for here, there in zip(kept, moved, strict=True) if there is not None]
         if pairs:

@@ -1,4 +1,4 @@
-"""What onelip knows about a method, one frozen record per file in `methods/`, and how these files are found."""
+"""Facts about the methods, one frozen record per file in `methods/`, and how these files are found."""
 
 from __future__ import annotations
 

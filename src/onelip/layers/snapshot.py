@@ -56,7 +56,7 @@ class Snapshot:
             return self._was_current(self._copies)
 
     def _was_current(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> bool:
-        """What the comparison in flight has found, if it is ready; then the next one is queued."""
+        """The finding of the comparison in flight, if it is ready; then the next one is queued."""
         if self._answer is not None and not self._answer.is_ready():
             return True
         found = self._answer is None or self._answer.value()

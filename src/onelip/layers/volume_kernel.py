@@ -1,4 +1,4 @@
-"""What the parameters of a convolution of volumes become, and how a square core reads its volume."""
+"""The operator of a convolution of volumes, and how a square core reads its volume."""
 
 from __future__ import annotations
 

@@ -196,13 +196,13 @@ class LipschitzConv3d(LipschitzConv2d):
 
         `input_size` is the depth, height and width of this layer's input, where the parameters depend on it.
         """
-        transformed, sides = self._detached(input_size), self._sides
+        operator, sides = self._detached(input_size), self._sides
         if self.traits.square:
-            return FusedConvolution(self.convolution_geometry, transformed, self.bias)
+            return FusedConvolution(self.convolution_geometry, operator, self.bias)
         if any(front != behind for front, behind in sides):
-            return FusedLayer(transformed, self.bias)
-        kernel = transformed.tensors()["kernel"]
-        kernel = kernel.flatten(0, 1) if isinstance(transformed, Grouped) else kernel
+            return FusedLayer(operator, self.bias)
+        kernel = operator.tensors()["kernel"]
+        kernel = kernel.flatten(0, 1) if isinstance(operator, Grouped) else kernel
         padding = sides[0][0], sides[1][0], sides[2][0]
         counts = self.in_channels, self.out_channels, self.kernel_size
         options: Any = {"dilation": self.dilation, "groups": self.groups, "bias": self.bias is not None}

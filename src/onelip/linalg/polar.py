@@ -117,18 +117,6 @@ def _safe_reciprocal(values: Tensor, scale: Tensor) -> Tensor:
     return x / (x.square() + torch.finfo(x.dtype).eps ** 2) / scale
 
 
-def _spectrum(hermitian: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    values, vectors = eigenvectors(hermitian)
-    largest = values.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
-    return values, vectors, largest
-
-
-def _solve_in_eigenbasis(values: Tensor, vectors: Tensor, largest: Tensor, right: Tensor) -> Tensor:
-    rotated = vectors.mH @ right @ vectors
-    sums = values.unsqueeze(-1) + values.unsqueeze(-2)
-    return vectors @ (rotated * _safe_reciprocal(sums, largest.unsqueeze(-1))) @ vectors.mH
-
-
 _WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 _SMALLEST_SINGULAR_VALUE = 1e-6
 """Relative to the largest one, values far below this are noise and stay small."""
@@ -216,49 +204,38 @@ def eigen_gradient(spectrum: EigenFactor, gradient: Tensor) -> Tensor:
     return (left @ inner + images * inverse) @ vectors.mH
 
 
-class _EigenPolarFactor(torch.autograd.Function):
-    """Polar factor of a tall float32 matrix by the eigenvectors of its Gram matrix, which the gradient needs too."""
-
-    @staticmethod
-    def forward(ctx: Any, matrix: Tensor, single: bool) -> Tensor:
-        scale = largest_magnitude(matrix)
-        factor, vectors, values = eigen_factor(matrix / scale, single)
-        ctx.save_for_backward(matrix, factor, vectors, values, scale)
-        ctx.single = single
-        return factor
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (matrix, factor, vectors, values, scale), (gradient,) = ctx.saved_tensors, gradients
-        if torch.is_grad_enabled():  # a second derivative has to see where everything comes from
-            return _polar_gradient(matrix, factor, gradient), None
-        # dA(A) = dA(A / s) / s, so the singular values stay in range for tiny and huge matrices.
-        return eigen_gradient((factor, vectors, values), gradient) / scale, None
-
-
 class _PolarFactor(torch.autograd.Function):
-    """Polar factor of a tall matrix, whose backward pass differentiates the result alone; torch.func takes it too."""
+    """The polar factor of a tall matrix, and eigenvectors, singular values and scale where it comes from those.
+
+    Its backward pass differentiates the result alone, by the eigenvectors if there are any.
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(matrix: Tensor, iteration: Iteration, iterations: int | None) -> Tensor:
+    def forward(matrix: Tensor, iteration: Iteration, iterations: int | None) -> tuple[Tensor, ...]:
         if iteration == "minimax":
-            return minimax_polar(matrix, iterations)
+            return (minimax_polar(matrix, iterations),)
         if iteration == "newton":
-            return _newton_polar(matrix, iterations)
+            return (_newton_polar(matrix, iterations),)
         if iteration == "bjorck":
-            return bjorck(scale_below_one(matrix), 20 if iterations is None else iterations)
-        return eigen_factor(matrix / largest_magnitude(matrix), iteration == "single")[0]
+            return (bjorck(scale_below_one(matrix), 20 if iterations is None else iterations),)
+        scale = largest_magnitude(matrix)
+        return *eigen_factor(matrix / scale, iteration == "single"), scale
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0], output)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(inputs[0], *output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        matrix, factor = ctx.saved_tensors
-        return _polar_gradient(matrix, factor, gradients[0]), None, None
+        (matrix, factor, *spectrum), gradient = ctx.saved_tensors, gradients[0]
+        if not spectrum or torch.is_grad_enabled():  # a second derivative has to see where everything comes from
+            return _polar_gradient(matrix, factor, gradient), None, None
+        vectors, values, scale = spectrum
+        # dA(A) = dA(A / s) / s, so the singular values stay in range for tiny and huge matrices.
+        return eigen_gradient((factor, vectors, values), gradient) / scale, None, None
 
 
 def _polar_gradient(matrix: Tensor, factor: Tensor, gradient: Tensor) -> Tensor:
@@ -266,9 +243,12 @@ def _polar_gradient(matrix: Tensor, factor: Tensor, gradient: Tensor) -> Tensor:
     # dA(A) = dA(A / s) / s, so the eigenvalues below stay in range for tiny and huge matrices.
     scale = largest_magnitude(matrix)
     product = factor.mH @ (matrix / scale)
-    values, vectors, largest = _spectrum((product + product.mH) / 2)
+    values, vectors = eigenvectors((product + product.mH) / 2)
+    largest = values.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
     projected = factor.mH @ gradient
-    result = factor @ _solve_in_eigenbasis(values, vectors, largest, projected - projected.mH)
+    rotated = vectors.mH @ (projected - projected.mH) @ vectors
+    reciprocals = _safe_reciprocal(values.unsqueeze(-1) + values.unsqueeze(-2), largest.unsqueeze(-1))
+    result = factor @ (vectors @ (rotated * reciprocals) @ vectors.mH)
     if matrix.shape[-2] > matrix.shape[-1]:
         normal = (gradient - factor @ projected) @ vectors
         inverse = _safe_reciprocal(values, largest).unsqueeze(-2)
@@ -319,11 +299,8 @@ def polar_factor(matrix: Tensor, *, iteration: Iteration | None = None, iteratio
             f"iteration={iteration!r} is for float32 and complex64, not {matrix.dtype}; use 'minimax'"
         )
     tall = matrix.mH if _is_wide(matrix) else matrix
-    if iteration in ("eigh", "single") and not torch._C._are_functorch_transforms_active():
-        factor = _EigenPolarFactor.apply(tall, iteration == "single")
-    else:
-        factor = _PolarFactor.apply(tall, iteration, iterations)
-    return factor.mH if tall is not matrix else factor  # pyright: ignore[reportReturnType, reportOptionalMemberAccess]
+    factor: Tensor = _PolarFactor.apply(tall, iteration, iterations)[0]  # pyright: ignore
+    return factor.mH if tall is not matrix else factor
 
 
 @Definition

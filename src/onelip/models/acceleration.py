@@ -1,4 +1,4 @@
-"""What makes the package's own networks fast, for every model.
+"""Speed of the package's own networks for every model.
 
 In training, layers that are alike are transformed together (`onelip.fast.stacking`); in evaluation on CPUs, a batch
 goes through the model in parts that stay in the processor's cache (`batch_parts`). `ConvNet` does both by itself.
@@ -61,7 +61,7 @@ class _AcceleratedForward:
         """Of the largest activation, 0 before the first large batch."""
         self.may_split = True
         self.core_sizes: dict[LipschitzLayer, Size | None] = {}
-        """What the last pass in training asked each layer for."""
+        """Sizes that the last pass in training asked each layer for."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if wants_plain_operations():

@@ -102,7 +102,7 @@ class ConvNetConfig:
 
     @property
     def published(self) -> PublishedSetting | None:
-        """What the comparison paper's code does with the method, in its setting."""
+        """The choices of the comparison paper's code for the method, in its setting."""
         return published_settings().get(self.method) if self.setting == "published" else None
 
     @property

@@ -1,4 +1,4 @@
-"""What all networks share: they are rebuilt from plain arguments, and train stacked."""
+"""The base of all networks: they are rebuilt from plain arguments, and train stacked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NamedNetwork(nn.Sequential):
     """Its sizes and the method that it is made for."""
 
     absent_arguments: ClassVar[Mapping[str, Any]] = {}
-    """What arguments are in files that do not have them, because they are older than the argument."""
+    """Values of arguments in files that do not have them, because they are older than the argument."""
 
     def __init__(
         self,

@@ -87,13 +87,9 @@ class LayerBound:
     peak: Peak | None = None
 
 
-def _no_error(_: Arithmetic) -> RoundingError:
-    return RoundingError(0.0, 0.0)
-
-
 def exact_bound(lipschitz: float = 1.0) -> LayerBound:
     """A layer that moves, selects, drops or negates entries, or inserts zeros: nothing is rounded."""
-    return LayerBound(lipschitz, 0.0, _no_error)
+    return LayerBound(lipschitz, 0.0, lambda _: RoundingError(0.0, 0.0))
 
 
 def linear_bound(norm: float, magnitude: float, terms: int, outputs: int, bias_norm: float = 0.0) -> LayerBound:

@@ -1,1 +1,1 @@
-"""What stands between constrained layers: activations, pooling, centering, residual connections, reshaping."""
+"""Parts that stand between constrained layers: activations, pooling, centering, residual connections, reshaping."""

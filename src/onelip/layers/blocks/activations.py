@@ -48,7 +48,7 @@ class MaxMin(BoundedModule):
     repr_format = "dim={0.dim}"
 
 
-def halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+def members(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """The pairs that `MaxMin` sorts, one member each."""
     first, second = x.chunk(2, dim)
     return first, second
@@ -60,7 +60,7 @@ def max_min(x: Tensor, dim: int) -> Tensor:
 
     `where` rather than `maximum`, whose gradient at a tie is the mean of both: that shrinks it.
     """
-    first, second = halves(x, dim)
+    first, second = members(x, dim)
     keep = first >= second
     return torch.cat([torch.where(keep, first, second), torch.where(keep, second, first)], dim)
 
@@ -152,7 +152,7 @@ class Householder(BoundedModule):
                 f"Householder({self.channels}) got an input of {x.shape[self.dim]} channels in dimension {self.dim}"
             )
         angle = self.angle.reshape(-1, *[1] * (x.dim() - 1 - self.dim % x.dim()))
-        first, second = halves(x, self.dim)
+        first, second = members(x, self.dim)
         keep = first * torch.sin(angle / 2) >= second * torch.cos(angle / 2)
         cos, sin = torch.cos(angle), torch.sin(angle)
         out_first = torch.where(keep, first, first * cos + second * sin)

@@ -157,11 +157,11 @@ class BROLinear(_Reflector, LipschitzLinear):
         columns = tensors["weight"]
         return BlockReflection(Matrix(factor_of(columns))) if self.is_low_rank else Matrix(reflector(columns))
 
-    def fuse_core(self, transformed: Operator, size: Size | None) -> nn.Module:
+    def fuse_core(self, operator: Operator, size: Size | None) -> nn.Module:
         """A plain linear layer where W is formed."""
-        if isinstance(transformed, Matrix):
-            return frozen_linear(transformed.matrix, self.bias)
-        return super().fuse_core(transformed, size)
+        if isinstance(operator, Matrix):
+            return frozen_linear(operator.matrix, self.bias)
+        return super().fuse_core(operator, size)
 
     def extra_repr(self) -> str:
         """The arguments, as torch prints them."""

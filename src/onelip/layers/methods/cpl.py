@@ -23,7 +23,7 @@ from onelip.layers.residual import ResidualConv2d, ResidualLinear, ResidualMap
 
 
 class _CPL(PowerVectors):
-    """What both layers share."""
+    """Traits and start of both layers."""
 
     # In float32 the Gram bound is right to about 1e-6, which the proven bound of the layer counts, at half the cost.
     traits = Traits(

@@ -113,13 +113,13 @@ class ECOConv2d(LipschitzConv2d):
         factors = tuple(training_polar_factor(block, request.approximate) for block in blocks)
         return DilatedFrequencies(frequencies(pack(factors), self.core_kernel), self.padding_mode)
 
-    def fuse_core(self, transformed: Operator, size: Size | None) -> nn.Module:
+    def fuse_core(self, operator: Operator, size: Size | None) -> nn.Module:
         """A plain dilated convolution where the size is told and, if circular, k divides it; else the same as here."""
         sides = self.core_kernel
         if size is None or (self.padding_mode == "circular" and (size[0] % sides[0] or size[1] % sides[1])):
-            return super().fuse_core(transformed, size)
-        assert isinstance(transformed, DilatedFrequencies)
-        kernel = packed_to_kernel(transformed.core.matrices, sides)
+            return super().fuse_core(operator, size)
+        assert isinstance(operator, DilatedFrequencies)
+        kernel = packed_to_kernel(operator.core.matrices, sides)
         dilation = dilation_on(size, sides, self.padding_mode)
         return frozen_conv(kernel, self.bias, self.padding_mode, dilation=dilation)
 

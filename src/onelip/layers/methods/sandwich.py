@@ -102,7 +102,7 @@ class SandwichProduct(Operator):
 
     @staticmethod
     def product(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-        """What a matrix does with the features."""
+        """The product of a matrix and the features."""
         return F.linear(x, matrix, bias)
 
 
@@ -123,7 +123,7 @@ class SandwichPixels(SandwichProduct):
 
     @staticmethod
     def product(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-        """What a matrix does with the channels."""
+        """The product of a matrix and the channels of every pixel."""
         return same_convolution(x, matrix[..., None, None], bias, "circular")
 
 

@@ -25,7 +25,7 @@ LARGEST_LOG_Q = 12.0
 """Beyond e^12 a ratio of two entries of Q loses all digits of float32; the clamp keeps Q and 1/Q finite."""
 
 PUBLISHED_EPSILON = 1e-6
-"""What the published code adds to the absolute value of q, and to the sums by which it divides."""
+"""A number that the published code adds to the absolute value of q, and to the sums by which it divides."""
 
 LARGEST_RATIO = 1e18
 """Largest D / Q: a finite float32, and a smaller one can only shrink the residual branch."""
