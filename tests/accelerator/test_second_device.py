@@ -32,7 +32,7 @@ from onelip.bench.measurement.second_device import (
     training_step,
 )
 from onelip.layers import MaxMin, MethodInfo, list_methods
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 from onelip.models import ConvNet, FastNet
 
 FOUND = second_device(os.environ.get("TEST_DEVICE", "cpu")) or torch.device("cpu")
@@ -98,7 +98,7 @@ def check_step(net: nn.Module, other: nn.Module, x: torch.Tensor, device: torch.
     other = other.to(device)
     with onelip.exact_transforms():
         there = trained(other, x.to(device))
-        with device_forms("cpu"):
+        with pretend_device("cpu"):
             here = trained(net, x)
     assert difference(there.pop("output"), here.pop("output")) <= 1e-4
     largest = max(float(gradient.abs().max()) for gradient in here.values())

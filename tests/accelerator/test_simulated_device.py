@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from onelip.bench.measurement.second_device import HostReads
 from onelip.layers import MethodInfo, list_methods
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 from onelip.models import ConvNet, FastNet
 
 each_method = pytest.mark.parametrize("method", list_methods(), ids=lambda m: m.key)
@@ -112,7 +112,7 @@ def test_copies_to_the_cpu_are_counted() -> None:
 @each_method
 def test_a_step_never_waits_and_has_kernels(method: MethodInfo) -> None:
     net, x = ConvNet(method.key, None, 10, input_size=16, width=4), torch.randn(2, 3, 16, 16)
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         net.train()(x)  # constants are made once
         with Operations() as operations, HostReads() as reads:
             net(x).square().sum().backward()
@@ -123,7 +123,7 @@ def test_a_step_never_waits_and_has_kernels(method: MethodInfo) -> None:
 
 def test_a_step_of_fastnet_never_waits_and_has_kernels() -> None:
     net, x = FastNet(width=16), torch.randn(2, 3, 32, 32)
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         net.train()(x)
         with Operations() as operations, HostReads() as reads:
             net(x).square().sum().backward()
@@ -134,7 +134,7 @@ def test_a_step_of_fastnet_never_waits_and_has_kernels() -> None:
 @each_method
 def test_factorisations_are_batched(method: MethodInfo) -> None:
     """Layers of one shape and all their frequencies are factorised by one call, which is a batched kernel on CUDA."""
-    with torch.device("meta"), device_forms("accelerator"), torch.no_grad():
+    with torch.device("meta"), pretend_device("accelerator"), torch.no_grad():
         net, x = ConvNet(method.key, "XS", 10).train(), torch.empty(2, 3, 32, 32)
         with Operations() as operations:
             net(x)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onelip.errors import InvalidInputError
 from onelip.layers.operators import frequencies
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 from onelip.linalg.fourier import RealDFT, is_exactly_halved, may_be_halved, multiply_rows, real_dft
 from onelip.proofs.layer_bound import FLOAT32, linear_bound
 from onelip.proofs.linear_bounds import dft_norm_bound
@@ -61,7 +61,7 @@ def test_product_is_that_of_the_whole_matrix(size: tuple[int, int], transpose: b
     torch.testing.assert_close(multiply_rows(rows, x, transpose), expected, rtol=0, atol=1e-13)
     traced = torch.func.vjp(lambda x: multiply_rows(rows, x, transpose), x)[0]
     torch.testing.assert_close(traced, expected, rtol=0, atol=1e-13)
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         torch.testing.assert_close(multiply_rows(rows, x, transpose), expected, rtol=0, atol=1e-13)
 
 

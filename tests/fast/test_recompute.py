@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from onelip.fast import recompute
 from onelip.layers import MethodInfo, create_conv, list_methods
 from onelip.layers.operator_sources import HOOKS
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 from onelip.models import ConvNet
 
 METHODS = [pytest.param(method, id=method.key) for method in list_methods()]
@@ -39,7 +39,7 @@ def test_gradients_are_those_of_a_kept_transformation(
 ) -> None:
     """Layers one by one, a few at a time and all at once; with the states that they leave for the next step."""
     kept, again = _network(method.key), _network(method.key)
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         with monkeypatch.context() as plain:
             plain.setattr(HOOKS, "around", ())
             expected = [*_pass(kept), *_pass(kept)]
@@ -55,7 +55,7 @@ def test_the_backward_pass_may_come_later(method: MethodInfo) -> None:
     net, same = _network(method.key), _network(method.key)
     for each in (net, same):
         next(parameter for name, parameter in each.named_parameters() if name.endswith("weight")).requires_grad_(False)
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         expected = _pass(same)
         y = net(torch.randn(2, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
     net.eval()
@@ -75,7 +75,7 @@ def test_second_derivatives(method: str) -> None:
         layer.get_parameter("weight").add_(0.3 * torch.randn(2, 2, 3, 3, dtype=torch.float64))
     layer.train()
     x = torch.randn(1, 2, 3, 3, dtype=torch.float64)
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         (first,) = torch.autograd.grad(layer(x).square().sum(), layer.get_parameter("weight"), create_graph=True)
         (second,) = torch.autograd.grad(first.square().sum(), layer.get_parameter("weight"))
     with torch.no_grad():
@@ -84,7 +84,7 @@ def test_second_derivatives(method: str) -> None:
     def energy(step: float) -> Tensor:
         moved = layer.get_parameter("weight").detach() + step * direction
         moved.requires_grad_()
-        with device_forms("accelerator"):
+        with pretend_device("accelerator"):
             y = torch.func.functional_call(layer, {"weight": moved}, (x,))
             (gradient,) = torch.autograd.grad(y.square().sum(), moved)
         return gradient.square().sum()
@@ -95,7 +95,7 @@ def test_second_derivatives(method: str) -> None:
 
 def test_nothing_but_the_parameters_is_kept() -> None:
     saved: list[Tensor] = []
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         layer = create_conv("bjorck", 4, 4, 3)
         layer.train()
         with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda x: x):

@@ -19,7 +19,7 @@ import onelip
 from onelip.fast.sharing import SharedOperators
 from onelip.layers import MaxMin, MethodInfo, list_methods
 from onelip.layers.layer import LipschitzLayer
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 from onelip.models import ConvNet
 
 METHODS = [pytest.param(method, id=method.key) for method in list_methods()]
@@ -124,7 +124,7 @@ def test_the_gradients_are_the_sum(method: MethodInfo, make: Callable[[str], nn.
 def test_the_forms_of_accelerators(key: str) -> None:
     model = network(key)
     step = lambda x: loss(model(x)).backward()  # noqa: E731
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         assert_equal(together(model, step), _expected(key), 1e-7)
 
 

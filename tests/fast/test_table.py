@@ -22,7 +22,7 @@ from onelip.fast import ROWS, Row, off
 from onelip.layers import get_method, list_methods
 from onelip.layers.sandwich_factors import SandwichFactors
 from onelip.linalg.convolution import adjoint_kernel
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 from onelip.linalg.fourier import as_tuple, real_dft, to_frequency
 from onelip.linalg.orthogonal import cayley
 from onelip.linalg.polar import training_polar
@@ -101,13 +101,6 @@ def _images(dtype: torch.dtype) -> list[Arguments]:
     ]
 
 
-def _groups(dtype: torch.dtype) -> list[Arguments]:
-    kernels = _tensor(2, 2, 2, 3, 3, dtype=dtype)
-    return [
-        (_tensor(2, 4, 4, 5, dtype=dtype), kernels, _tensor(4, dtype=dtype), mode) for mode in ("circular", "zeros")
-    ]
-
-
 def _branches(dtype: torch.dtype) -> list[Arguments]:
     return [arguments for arguments in _images(dtype) if len(arguments) == 4]
 
@@ -137,7 +130,6 @@ def _functions_of_kernels(dtype: torch.dtype) -> list[Arguments]:
 
 CASES: dict[str, Callable[[torch.dtype], list[Arguments]]] = {
     "same_convolution": _images,
-    "grouped_convolution": _groups,
     "residual_convolution": _branches,
     "multiply_rows": _rows,
     "product_per_frequency": _products,
@@ -158,7 +150,6 @@ PROJECTIONS = {"packed_exponentials": lambda kernel: (kernel - adjoint_kernel(ke
 """What makes an argument of the numbers given, where gradients are those along such arguments alone."""
 APPLIED_TO_INPUTS = {
     "same_convolution",
-    "grouped_convolution",
     "residual_convolution",
     "residual_branch",
     "sandwich_pass",
@@ -180,7 +171,7 @@ def _cases(row: Row, dtype: torch.dtype) -> list[Arguments]:
 
 
 def _accepts(row: Row, arguments: Arguments) -> bool:
-    with device_forms("accelerator" if row.devices == "accelerator" else "cpu"):
+    with pretend_device("accelerator" if row.devices == "accelerator" else "cpu"):
         return row.accepts(*arguments)
 
 

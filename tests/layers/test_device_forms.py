@@ -23,7 +23,7 @@ from onelip.fast.stacking import stacked_transforms
 from onelip.layers import MethodInfo, create_conv, list_methods
 from onelip.layers.fft_products import half_spectrum, spectrum_to_kernel
 from onelip.linalg import constants
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 from onelip.linalg.fourier import kernel_to_frequency
 from onelip.models import ConvNet, FastNet, LiResNet
 
@@ -54,7 +54,7 @@ class Launches(TorchDispatchMode):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_launches_of_a_training_pass(method: MethodInfo) -> None:
-    with torch.device("meta"), device_forms("accelerator"), torch.no_grad():
+    with torch.device("meta"), pretend_device("accelerator"), torch.no_grad():
         net, x = ConvNet(method.key, "XS", 10).train(), torch.empty(256, 3, 32, 32)
         net(x)  # constants are made once
         with Launches() as launches:
@@ -83,7 +83,7 @@ NETWORKS = [
 @pytest.mark.parametrize("build", NETWORKS)
 def test_a_step_looks_at_no_number_and_has_no_float64(build: Callable[[], nn.Module]) -> None:
     """Meta tensors have no numbers: whatever asks for one, and would make the host wait for a device, raises."""
-    with torch.device("meta"), device_forms("mps"), NoFloat64():
+    with torch.device("meta"), pretend_device("mps"), NoFloat64():
         net = build().train()
         net(torch.empty(2, 3, 32, 32)).square().sum().backward()
         net.eval()(torch.empty(2, 3, 32, 32))
@@ -98,7 +98,7 @@ def test_the_forms_of_xla_are_the_same_layers(method: MethodInfo, kind: str) -> 
     for training in (True, False):
         other = copy.deepcopy(layer.train(training))
         expected = _trained(layer, x) if training else [layer(x)]
-        with device_forms("xla"):
+        with pretend_device("xla"):
             actual = _trained(other, x) if training else [other(x)]
         torch.testing.assert_close(actual, expected, rtol=1e-7, atol=1e-9)
 
@@ -125,13 +125,13 @@ def test_both_forms_are_the_same_layers(method: MethodInfo) -> None:
     x = torch.randn(2, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     net, other = _stirred_network(method.key), _stirred_network(method.key)
     expected = _trained(net, x)
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         actual = _trained(other, x)
     for here, there in zip(actual, expected, strict=True):
         torch.testing.assert_close(here, there, rtol=1e-6, atol=1e-7 * float(there.detach().abs().max()))
     for name, value in net.state_dict().items():
         torch.testing.assert_close(other.state_dict()[name], value, msg=name, rtol=1e-6, atol=1e-7)
-    with device_forms("accelerator"), torch.no_grad():
+    with pretend_device("accelerator"), torch.no_grad():
         evaluated = other.eval()(x)
     torch.testing.assert_close(evaluated, net.eval()(x), rtol=1e-6, atol=1e-6)
 
@@ -145,7 +145,7 @@ def test_layers_of_several_widths_are_one_batch(method: MethodInfo, padding_mode
     layers = [create_conv(method.key, width, width, 3, **options).train() for width in widths]
     inputs = [torch.randn(1, width, 5, 5, dtype=torch.float64) for width in widths]
     state = [{name: value.clone() for name, value in layer.state_dict().items()} for layer in layers]
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         expected = [layer(x) for layer, x in zip(layers, inputs, strict=True)]
         for layer, saved in zip(layers, state, strict=True):
             layer.load_state_dict(saved)
@@ -172,9 +172,9 @@ def test_constants_of_a_fake_mode_live_as_long_as_it() -> None:
 
     for _ in range(2):
         with FakeTensorMode():
-            assert constants.keep_constant(("test of fake",), None, make) is constants.keep_constant(
+            assert constants.cached_constant(("test of fake",), None, make) is constants.cached_constant(
                 ("test of fake",), None, make
             )
     assert len(made) == 2
-    real = constants.keep_constant(("test of fake",), None, make)
+    real = constants.cached_constant(("test of fake",), None, make)
     assert type(real) is Tensor

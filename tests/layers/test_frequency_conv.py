@@ -11,7 +11,7 @@ from torch import Tensor
 from onelip.layers import create_conv
 from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.frequency_conv import Remade
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 
 FREQUENCY_METHODS = ["lot", "soc", "cayley", "cholesky", "bro", "sandwich"]
 
@@ -47,7 +47,7 @@ def test_remade_layers_are_those_that_keep_their_matrices(
         pytest.skip("a series of convolutions, which has no frequencies")
     layer, x = _layer(method, **options), _images()
     channels = layer.core_out * layer.core_in
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         expected = _pass(layer, x)
         monkeypatch.setattr("onelip.layers.methods.sandwich.MOST_BYTES_KEPT", 16 * channels * matrices_at_once)
         monkeypatch.setattr("onelip.layers.frequency_conv.is_wide", lambda *_: True)
@@ -67,7 +67,7 @@ def _core(layer: LipschitzConv2d) -> object:
 def test_the_backward_pass_is_that_of_the_forward_pass(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """It comes outside of the context that chose the forms, when the layer evaluates, and can be differentiated."""
     layer, x = _layer(method), _images()
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         expected = _pass(layer, x)[1:]
         monkeypatch.setattr("onelip.layers.frequency_conv.is_wide", lambda *_: True)
         y = layer(x)
@@ -82,7 +82,7 @@ def test_the_backward_pass_is_that_of_the_forward_pass(monkeypatch: pytest.Monke
 
 
 def test_wide_layers_keep_no_matrices() -> None:
-    with torch.device("meta"), device_forms("accelerator"):
+    with torch.device("meta"), pretend_device("accelerator"):
         wide, narrow = create_conv("lot", 128, 128, 3).train(), create_conv("lot", 16, 16, 3).train()
         assert isinstance(wide.transform((16, 16)), Remade)
         assert not isinstance(narrow.transform((16, 16)), Remade)

@@ -19,7 +19,7 @@ from onelip.errors import InvalidInputError
 from onelip.layers import AOLConv2d, create_conv, create_linear
 from onelip.layers.memory_format import any_memory_format
 from onelip.layers.operators import Operator
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 
 
 def calls_of(run: Callable[[], object]) -> int:
@@ -101,7 +101,7 @@ def _functional(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 def _forced(layer: nn.Module, x: Tensor) -> Tensor:
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         return layer(x)
 
 

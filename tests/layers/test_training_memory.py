@@ -15,7 +15,7 @@ import torch
 from onelip.bench.measurement.memory import LiveTensors
 from onelip.bench.measurement.networks import training_step
 from onelip.layers import MethodInfo, list_methods
-from onelip.linalg.device_forms import Forms, device_forms
+from onelip.linalg.devices import Forms, pretend_device
 from onelip.models import ConvNet
 
 LARGEST_RATIO = 1.5
@@ -25,7 +25,7 @@ LARGEST_RATIO = 1.5
 def _peak(method: str, forms: Forms) -> int:
     """Bytes of two steps of ConvNet M, 256 images."""
     gc.collect()
-    with torch.device("meta"), device_forms(forms):
+    with torch.device("meta"), pretend_device(forms):
         net, x = ConvNet(method, "M", 10).train(), torch.empty(256, 3, 32, 32)
         labels = torch.empty(256, dtype=torch.long)
         with LiveTensors() as live:

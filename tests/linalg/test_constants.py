@@ -86,7 +86,7 @@ def test_passes_of_all_kinds_follow_each_other_in_all_orders(key: str) -> None:
     expected = layer_of(key).eval()(images())
     passes = PASSES if key in EXPORTED else [each for each in PASSES if each is not export_pass]
     for first, second in itertools.permutations(passes, 2):
-        constants._kept.clear()
+        constants._cache.clear()
         model = layer_of(key).eval()
         first(key, model)
         second(key, model)
@@ -101,19 +101,19 @@ def test_the_default_device_is_part_of_the_key() -> None:
 
 
 def test_the_number_of_constants_is_limited() -> None:
-    for side in range(1, 2 * constants._MOST_KEPT):
+    for side in range(1, 2 * constants._MOST_CACHED):
         real_dft((1, side), torch.float32)
-    assert len(constants._kept) <= constants._MOST_KEPT
+    assert len(constants._cache) <= constants._MOST_CACHED
 
 
 def test_what_is_in_use_is_kept_and_what_was_used_longest_ago_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "_kept", {})
-    monkeypatch.setattr(constants, "_MOST_KEPT", 3)
+    monkeypatch.setattr(constants, "_cache", {})
+    monkeypatch.setattr(constants, "_MOST_CACHED", 3)
     made: list[str] = []
 
     def make(name: str) -> Callable[[torch.device], Tensor]:
         return lambda device: (made.append(name), torch.zeros(1, device=device))[1]
 
     for name in ["a", "b", "c", "a", "d", "a", "b"]:
-        constants.keep_constant((name,), torch.device("cpu"), make(name))
+        constants.cached_constant((name,), torch.device("cpu"), make(name))
     assert made == ["a", "b", "c", "d", "b"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import onelip
 from onelip.layers import AOLConv2d, LOTConv2d, LOTLinear, MaxMin
 from onelip.layers.layer import LipschitzLayer
-from onelip.linalg.tensor_modes import observed
+from onelip.linalg.tensor_modes import traced_operations
 from onelip.models import batch_parts
 
 
@@ -93,7 +93,7 @@ def test_training_is_the_same_with_fewer_transformations(make: object, monkeypat
     torch.testing.assert_close(outputs_and_gradients(model), expected)
     together = len(calls)
     calls.clear()
-    with observed():
+    with traced_operations():
         model(images())
     assert together < len(calls)
 

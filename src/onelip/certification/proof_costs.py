@@ -15,8 +15,7 @@ from onelip.layers.linear import LipschitzLinear
 from onelip.layers.operators import Kernel, Operator
 from onelip.layers.volume_kernel import VolumeKernel
 from onelip.proofs.proof_cost import ProofCost, convolution_proof_cost, norm_proof_cost
-from onelip.proofs.proven_convolution import same_convolution_of
-from onelip.proofs.proven_volumes import as_images
+from onelip.proofs.proven_convolution import same_convolution_of, volume_as_images
 
 _SECONDS = 60.0
 """Proofs that take longer than this are announced: square matrices of some 6,000 features and more."""
@@ -60,7 +59,7 @@ def _costs(transformed: Operator, image: tuple[int, ...]) -> Iterator[ProofCost]
         return
     if isinstance(transformed, VolumeKernel):
         parts = transformed.stride, transformed.dilation, transformed.padding
-        yield convolution_proof_cost(*as_images(transformed.kernel, image, *parts, groups=1))
+        yield convolution_proof_cost(*volume_as_images(transformed.kernel, image, *parts, groups=1))
         return
     for field in fields(transformed):
         value = getattr(transformed, field.name)

@@ -64,7 +64,7 @@ from onelip.certification.stopped_traces import (
 )
 from onelip.certification.traced import Traced, all_traced, by_input
 from onelip.errors import OnelipError, UnknownLipschitzConstant
-from onelip.linalg.tensor_modes import observed
+from onelip.linalg.tensor_modes import traced_operations
 from onelip.proofs.layer_bound import Arithmetic, LayerBound, Rounding
 from onelip.proofs.measured_rounding import error_at
 
@@ -122,7 +122,7 @@ class Tracer:
         self.batch, self._device, self._thread = arguments.batch, device.type, threading.get_ident()
         drawn = global_states(device)
         values = self._inputs(arguments)
-        with torch.set_grad_enabled(self.keep or self.answers_otherwise), observed(), intercepting(self):
+        with torch.set_grad_enabled(self.keep or self.answers_otherwise), traced_operations(), intercepting(self):
             try:
                 output = arguments.call(self.model, values)
             except (TypeError, RuntimeError, AttributeError, ValueError, IndexError) as error:
@@ -256,7 +256,7 @@ class Tracer:
             if inside is None or (operation.name in ("matmul", "mm") and isinstance(arguments[0], Traced)):
                 return self._with_batch_first(operation, name, arguments, keywords)
             operation = inside
-        with torch.set_grad_enabled(self.keep), observed(False), self.as_rows((arguments, keywords)):
+        with torch.set_grad_enabled(self.keep), traced_operations(False), self.as_rows((arguments, keywords)):
             try:
                 return operation.apply(self, arguments, dict(keywords))
             except FAILURES as error:
@@ -325,7 +325,7 @@ class Tracer:
     def _leaf_node(self, module: nn.Module, leaf: Leaf, handle: Traced) -> Traced:
         self.check_current(handle)
         place = CallSite(self._names.get(id(module), ""), type(module).__name__, _users_line())
-        with torch.set_grad_enabled(self.keep), observed(False):
+        with torch.set_grad_enabled(self.keep), traced_operations(False):
             version = handle.value._version
             value = leaf.run(handle.value)
             bound, scores = self.proofs.leaf_bound(leaf, handle.shape_without_batch(), place)
@@ -349,7 +349,7 @@ class Tracer:
         result = self.add(*arguments, facts=facts, shares_memory=shares, weighted=(1.0,))
         result.node.exact_offset, result.node.peak = bound.offset * self.rows, bound.peak
         if self.measures is not None and self.rows == 1:
-            with observed(False), torch.no_grad():
+            with traced_operations(False), torch.no_grad():
                 errors = error_at(bound, handle.value, self.measures)
             result.node.measured = None if errors is None else MeasuredError(errors, self.measures)
         return result

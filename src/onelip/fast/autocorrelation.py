@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from onelip.fast.autocorrelation_tables import DENOMINATOR, PAIRS, SAME_FACTOR, tables
 from onelip.fast.table import Row
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.rescaling import autocorrelation_row_sums, both_sums, half_of_offsets, overlap, taps_of
 
 SHORT_FROM = 96
@@ -40,17 +40,13 @@ def by_convolution(kernel: Tensor, scale: Tensor) -> Tensor:
 
 def _is_small(kernel: Tensor, scale: Tensor) -> bool:
     """Of more than one tap, and of few channels; accelerators take the convolution for all."""
-    small = kernel.shape[1] * kernel.shape[2] <= CONVOLUTION_UP_TO or not suits_cpu(kernel.device)
+    small = kernel.shape[1] * kernel.shape[2] <= CONVOLUTION_UP_TO or not is_cpu(kernel.device)
     return small and kernel[0, 0, 0].numel() > 1
 
 
-def signs_alone(kernel: Tensor, scale: Tensor) -> Tensor:
+class _SignsAlone(torch.autograd.Function):
     """The row sums, of which the signs of the autocorrelation are kept."""
-    row_sums: Any = _RowSums.apply(kernel, scale)
-    return row_sums
 
-
-class _RowSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: Tensor, scale: Tensor) -> Tensor:
         taps, ways = taps_of(kernel, scale), _Short if _has_short_form(kernel) else _ByOffset
@@ -162,7 +158,7 @@ ROWS = (
     ),
     Row(
         autocorrelation_row_sums,
-        signs_alone,
+        _SignsAlone.apply,
         "all",
         "without it AOL: step 1.15, memory 1.20 (XS), 1.31 (S)",
     ),

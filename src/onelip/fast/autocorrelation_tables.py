@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onelip.linalg.constants import keep_constant
+from onelip.linalg.constants import cached_constant
 
 
 def _opposite(products: np.ndarray) -> np.ndarray:
@@ -101,4 +101,4 @@ def tables(like: Tensor) -> tuple[Tensor, Tensor]:
         make_tensor = functools.partial(torch.as_tensor, dtype=like.dtype, device=device)
         return make_tensor(factors), make_tensor(offsets)
 
-    return keep_constant(("autocorrelation", like.dtype), like.device, make)
+    return cached_constant(("autocorrelation", like.dtype), like.device, make)

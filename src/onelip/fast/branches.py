@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from onelip.fast.channels_last import keeps_activation
 from onelip.fast.table import Row
 from onelip.layers.branch_gradients import (
     differentiable,
@@ -25,7 +26,6 @@ from onelip.layers.branch_gradients import (
     sandwich_pass,
     transposed,
 )
-from onelip.linalg.convolution import keeps_activation
 from onelip.linalg.fourier import (
     RealDFT,
     Size,
@@ -38,12 +38,9 @@ from onelip.linalg.fourier import (
 from onelip.linalg.tensor_modes import autocast_state
 
 
-def branch_that_keeps_little(x: Tensor, matrices: Tensor, bias: Tensor | None, torus: Size, dft: RealDFT) -> Tensor:
+class _BranchThatKeepsLittle(torch.autograd.Function):
     """W^T relu(W x + b)."""
-    return _ResidualBranch.apply(x, matrices, bias, torus, dft)  # pyright: ignore[reportReturnType]
 
-
-class _ResidualBranch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrices: Tensor, bias: Tensor | None, torus: Size, dft: RealDFT) -> Tensor:
         hidden = hidden_image(x, matrices, bias, torus, dft)
@@ -76,14 +73,9 @@ class _ResidualBranch(torch.autograd.Function):
             )
 
 
-def sandwich_that_keeps_little(
-    x: Tensor, inner: Tensor, outer: Tensor, bias: Tensor | None, torus: Size, dft: RealDFT
-) -> Tensor:
+class _SandwichThatKeepsLittle(torch.autograd.Function):
     """V relu(U x + b)."""
-    return _SandwichPass.apply(x, inner, outer, bias, torus, dft)  # pyright: ignore[reportReturnType]
 
-
-class _SandwichPass(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, inner: Tensor, outer: Tensor, bias: Tensor | None, torus: Size, dft: RealDFT
@@ -110,14 +102,14 @@ def _differentiates(*_: Any) -> bool:
 ROWS = (
     Row(
         residual_branch,
-        branch_that_keeps_little,
+        _BranchThatKeepsLittle.apply,
         "all",
         "keeps two images of three: memory without it 1.10 (SLL, XS)",
         _differentiates,
     ),
     Row(
         sandwich_pass,
-        sandwich_that_keeps_little,
+        _SandwichThatKeepsLittle.apply,
         "all",
         "keeps one image of three: memory without it 1.34 (Sandwich, XS)",
         _differentiates,

@@ -19,14 +19,12 @@ from onelip.linalg.convolution import (
     PaddingMode,
     adjoint_kernel,
     circular_pad,
-    grouped_convolution,
-    keeps_activation,
     reach,
     residual_convolution,
     same_convolution,
     zero_padding,
 )
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.fourier import Size
 from onelip.linalg.tensor_modes import run
 
@@ -46,49 +44,48 @@ def residual_of_few_images(x: Tensor, kernel: Tensor, bias: Tensor | None, paddi
     if torch.is_grad_enabled():
         return _ResidualConvolution.apply(x, kernel, bias, padding_mode)  # pyright: ignore[reportReturnType]
     hidden = _convolve(x, kernel, bias, padding_mode)
-    if suits_cpu(x.device):  # nobody keeps the activation: it is written into the padded image at once
-        padded = _padded_relu(hidden, kernel, padding_mode)
+    if is_cpu(x.device):  # nobody keeps the activation: it is written into the padded image at once
+        padded = _padded(hidden, kernel, padding_mode, relu=True)
         branch = _convolve_padded(padded, adjoint_kernel(kernel), None, padding_mode)
     else:
         branch = _convolve_adjoint(hidden.relu_(), kernel, padding_mode)
     return torch.sub(x, branch, out=branch)
 
 
-def grouped_by_pixels(x: Tensor, kernels: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
-    """`same_convolution` with a kernel (groups, out, in, kh, kw) for each group of channels."""
-    kernel = kernels.flatten(0, 1)
-    padded, zeros = _padded(_laid_out(x), kernel, padding_mode), zero_padding(kernel, padding_mode)
-    return F.conv2d(padded, kernel, bias, padding=zeros, groups=len(kernels))
+def keeps_activation(image: Size) -> bool:
+    """Whether a residual layer keeps its activation where computing it again is cheap: on images of up to 4 x 4.
+
+    Each block of a network halves the memory of an image. Those from 8 x 8 on are nine tenths of it.
+    """
+    return image[0] * image[1] <= 16
 
 
 def _laid_out(x: Tensor) -> Tensor:
     """The image as CPUs want it, on other devices as it is; so it is on meta tensors, which lose the layout."""
-    return x if x.is_meta or not suits_cpu(x.device) else x.contiguous(memory_format=torch.channels_last)
+    return x if x.is_meta or not is_cpu(x.device) else x.contiguous(memory_format=torch.channels_last)
 
 
-def _padded(x: Tensor, kernel: Tensor, padding_mode: PaddingMode, dilation: Size = (1, 1)) -> Tensor:
+def _padded(
+    x: Tensor, kernel: Tensor, padding_mode: PaddingMode, dilation: Size = (1, 1), relu: bool = False
+) -> Tensor:
+    """The image, or relu of it, with what a circle adds: in place where nothing is added, else in one pass over it."""
     pad = reach(kernel, dilation)
     if padding_mode != "circular" or pad == (0, 0):
-        return x
+        return x.relu_() if relu else x
     if not _has_room(x, pad):
-        return circular_pad(x, pad)
-    padded, inside = _framed(x, pad)
-    inside.copy_(x)
+        return circular_pad(x.relu_() if relu else x, pad)
+    (high, wide), (batch, channels, height, width) = pad, x.shape
+    padded = x.new_empty(batch, height + 2 * high, width + 2 * wide, channels).permute(0, 3, 1, 2)
+    inside = padded[:, :, high : high + height, wide : wide + width]
+    torch.clamp_min(x, 0, out=inside) if relu else inside.copy_(x)
     _copy_ends(padded, pad)
     return padded
 
 
 def _has_room(x: Tensor, pad: Size) -> bool:
     """Whether whole pixels can be copied, and each end of the image has as many of them as are to be padded."""
-    channels_first = x.stride(1) != 1 and not (x.is_meta and suits_cpu(x.device))  # meta stands for a CPU's layout
+    channels_first = x.stride(1) != 1 and not (x.is_meta and is_cpu(x.device))  # meta stands for a CPU's layout
     return not channels_first and pad[0] <= x.shape[-2] and pad[1] <= x.shape[-1]
-
-
-def _framed(x: Tensor, pad: Size) -> tuple[Tensor, Tensor]:
-    """An empty image with the channels of a pixel side by side, larger by the padding, and the part of it inside."""
-    (high, wide), (batch, channels, height, width) = pad, x.shape
-    padded = x.new_empty(batch, height + 2 * high, width + 2 * wide, channels).permute(0, 3, 1, 2)
-    return padded, padded[:, :, high : high + height, wide : wide + width]
 
 
 def _copy_ends(padded: Tensor, pad: Size) -> None:
@@ -99,17 +96,6 @@ def _copy_ends(padded: Tensor, pad: Size) -> None:
     rows[..., wide + width :] = rows[..., wide : 2 * wide]
     padded[:, :, :high] = padded[:, :, height : height + high]
     padded[:, :, high + height :] = padded[:, :, high : 2 * high]
-
-
-def _padded_relu(x: Tensor, kernel: Tensor, padding_mode: PaddingMode) -> Tensor:
-    """`_padded` of relu(x), in place where nothing is padded: one pass over the image in place of two."""
-    pad = reach(kernel)
-    if padding_mode != "circular" or pad == (0, 0) or not _has_room(x, pad):
-        return _padded(x.relu_(), kernel, padding_mode)
-    padded, inside = _framed(x, pad)
-    torch.clamp_min(x, 0, out=inside)
-    _copy_ends(padded, pad)
-    return padded
 
 
 def _autocast(x: Tensor, kernel: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -139,7 +125,7 @@ def _convolve_adjoint(x: Tensor, kernel: Tensor, padding_mode: PaddingMode, dila
     On CPUs a convolution with the adjoint kernel. Convolution libraries of accelerators transpose without a copy of
     it: what goes to the padding of a circle is cut off again, since the other end of the padded image brings it too.
     """
-    if suits_cpu(x.device):
+    if is_cpu(x.device):
         return _convolve(x, adjoint_kernel(kernel), None, padding_mode, dilation)
     padded, (high, wide) = _padded(x, kernel, padding_mode, dilation), reach(kernel, dilation)
     cut = (high, wide) if padding_mode == "zeros" else (2 * high, 2 * wide)
@@ -190,7 +176,7 @@ class _ResidualConvolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
         hidden = _convolve(x, kernel, bias, padding_mode).relu_()
-        keeps = suits_cpu(x.device) and (reach(kernel) != (0, 0) or keeps_activation((x.shape[-2], x.shape[-1])))
+        keeps = is_cpu(x.device) and (reach(kernel) != (0, 0) or keeps_activation((x.shape[-2], x.shape[-1])))
         ctx.save_for_backward(x, kernel, bias, hidden if keeps else None)
         ctx.padding_mode = padding_mode
         branch = _convolve_adjoint(hidden, kernel, padding_mode)
@@ -230,5 +216,4 @@ ROWS = (
         "all",
         "without it CPL at XS: step 1.25, inference 1.74, memory 1.39",
     ),
-    Row(grouped_convolution, grouped_by_pixels, "all", "not measured by itself"),
 )

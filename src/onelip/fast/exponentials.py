@@ -17,10 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.fast.table import Row
-from onelip.linalg.constants import keep_constant
 from onelip.linalg.fourier import Size, has_one_matrix, torus_phases
-from onelip.linalg.norms import real_parts
-from onelip.linalg.orthogonal import SUMS, sums_of_powers
 from onelip.linalg.short_exponential import A, B, C, D, packed_exponentials
 from onelip.linalg.tensor_modes import rows_in_use
 
@@ -207,21 +204,7 @@ def _gradient_of_columns(a: Tensor, g: Tensor, columns: Tensor) -> Tensor:
     return result
 
 
-def sums_by_one_product(a: Tensor, square: Tensor, fourth: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The three sums, of matrices (f, n, n)."""
-
-    def make(device: torch.device) -> Tensor:
-        return torch.tensor(SUMS, dtype=a.real.dtype, device=device)
-
-    powers = real_parts(torch.stack([a, square, fourth])).flatten(1)
-    table = keep_constant(("sums of powers", powers.dtype), powers.device, make)
-    sums = torch.mm(table, powers).view(3, *a.shape, -1)
-    low, left, right = (torch.view_as_complex(x) if a.is_complex() else x[..., 0] for x in sums)
-    return low, left, right
-
-
 ROWS = (
-    Row(sums_of_powers, sums_by_one_product, "accelerator", "two kernels in place of five"),
     Row(
         packed_exponentials,
         exponentials_by_parts,

@@ -9,7 +9,6 @@ tensors stay in the cache.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
@@ -30,57 +29,41 @@ _BYTES_AT_ONCE = 2**24
 system, which clears them page by page when it is asked for memory again."""
 
 
-class Way(ABC):
-    """How to find the gradient of a function of matrices (..., o, i)."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor | Matrices]) -> None:
-        self.function = function
-
-    def values(self, matrix: Tensor) -> tuple[Matrices, Matrices]:
-        """The values, and what the gradient needs beside them and the matrix."""
-        return as_tuple(self.function(matrix)), ()
-
-    @abstractmethod
-    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
-        """The gradient of the matrix, given those of the values."""
+Function = Callable[[Tensor], Tensor | Matrices]
+"""Of matrices (..., o, i)."""
 
 
-class _Again(Way):
-    """By torch, which computes the function again: nothing but its value is kept."""
+def _values(function: Function, matrix: Tensor) -> tuple[Matrices, Matrices]:
+    """The values, and what the gradient needs beside them and the matrix."""
+    if function is not training_polar:
+        return as_tuple(function(matrix)), ()
+    scale = largest_magnitude(matrix)
+    factor, vectors, values = eigen_factor(_tall(matrix) / scale, single=True)
+    return (_turned(factor, matrix),), (vectors, values, scale)
 
-    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
-        with torch.enable_grad():
-            leaf = matrix.detach().requires_grad_()
-            return torch.autograd.grad(self.function(leaf), leaf, gradients)[0]
+
+def _by_torch(function: Any, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
+    """The function is computed again: nothing but its value is kept."""
+    with torch.enable_grad():
+        leaf = matrix.detach().requires_grad_()
+        return torch.autograd.grad(function(leaf), leaf, gradients)[0]
 
 
-class _OfCayley(Way):
+def _of_isometry(function: Any, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
     """From Q, which holds the inverse."""
-
-    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
-        return cayley_gradient(matrix, values[0], gradients[0])
+    return cayley_gradient(matrix, values[0], gradients[0])
 
 
-class _OfHalves(Way):
-    """From the outer half, see `SandwichFactors`."""
-
-    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
-        assert isinstance(self.function, SandwichFactors)
-        return self.function.gradient(matrix, values, gradients)
+def _of_factors(function: Any, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
+    """From the outer one, see `SandwichFactors`."""
+    return function.gradient(matrix, values, gradients)
 
 
-class _OfPolarFactor(Way):
+def _of_polar_factor(function: Any, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
     """From eigenvectors V and singular values s, which are kept with the scale of the matrix."""
-
-    def values(self, matrix: Tensor) -> tuple[Matrices, Matrices]:
-        scale = largest_magnitude(matrix)
-        factor, vectors, values = eigen_factor(_tall(matrix) / scale, single=True)
-        return (_turned(factor, matrix),), (vectors, values, scale)
-
-    def gradient(self, matrix: Tensor, values: Matrices, kept: Matrices, gradients: Matrices) -> Tensor:
-        vectors, singular, scale = kept
-        found = eigen_gradient((_tall(values[0]), vectors, singular), _tall(gradients[0]))
-        return _turned(found / scale, matrix)
+    vectors, singular, scale = kept
+    found = eigen_gradient((_tall(values[0]), vectors, singular), _tall(gradients[0]))
+    return _turned(found / scale, matrix)
 
 
 def _tall(matrix: Tensor) -> Tensor:
@@ -91,29 +74,28 @@ def _turned(tall: Tensor, like: Tensor) -> Tensor:
     return tall.mH if like.shape[-2] < like.shape[-1] else tall
 
 
-_WAYS: dict[Any, Callable[[Any], Way]] = {
-    cayley: _OfCayley,
-    ridge_orthogonalise: _Again,
-    training_polar: _OfPolarFactor,
-    SandwichFactors: _OfHalves,
+_GRADIENTS: dict[Any, Callable[..., Tensor]] = {
+    cayley: _of_isometry,
+    ridge_orthogonalise: _by_torch,
+    training_polar: _of_polar_factor,
+    SandwichFactors: _of_factors,
 }
-"""By the function, or by its class where there are several."""
+"""The gradient of the matrix by the function, or by its class where there are several."""
 
 
-def _way(function: Callable[[Tensor], Tensor | Matrices]) -> Callable[[Any], Way] | None:
-    return _WAYS.get(type(function)) or _WAYS.get(function)
+def _gradient_of(function: Function) -> Callable[..., Tensor] | None:
+    return _GRADIENTS.get(type(function)) or _GRADIENTS.get(function)
 
 
-def few_layers_at_a_time(kernel: Tensor, torus: Size, function: Callable[[Tensor], Tensor | Matrices]) -> Matrices:
+def few_layers_at_a_time(kernel: Tensor, torus: Size, function: Function) -> Matrices:
     """The packed values of the function at all frequencies of a torus for a kernel (..., o, i, kh, kw)."""
-    lead, way = kernel.shape[:-4], _way(function)
-    assert way is not None
-    values: Any = _PackedValues.apply(kernel.reshape(-1, *kernel.shape[-4:]), way(function), torus)
+    lead = kernel.shape[:-4]
+    values: Any = _PackedValues.apply(kernel.reshape(-1, *kernel.shape[-4:]), function, torus)
     return tuple(value.reshape(*lead, *value.shape[1:]) for value in values)
 
 
-def _is_known(kernel: Tensor, torus: Size, function: Callable[[Tensor], Tensor | Matrices]) -> bool:
-    return _way(function) is not None
+def _is_known(kernel: Tensor, torus: Size, function: Function) -> bool:
+    return _gradient_of(function) is not None
 
 
 def _parts(kernel: Tensor, torus: Size) -> list[slice]:
@@ -125,11 +107,11 @@ def _parts(kernel: Tensor, torus: Size) -> list[slice]:
 
 class _PackedValues(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, kernel: Tensor, function: Way, torus: Size) -> Matrices:
+    def forward(ctx: Any, kernel: Tensor, function: Function, torus: Size) -> Matrices:
         parts, kept = _parts(kernel, torus), []
         results: list[Tensor] = []
         for part in parts:
-            values, keep = zip(*map(function.values, torus_blocks(kernel[part], torus)), strict=True)
+            values, keep = zip(*(_values(function, block) for block in torus_blocks(kernel[part], torus)), strict=True)
             kept.extend(chain.from_iterable(keep))
             for index, blocks in enumerate(zip(*values, strict=True)):
                 packed = pack(blocks)
@@ -146,7 +128,7 @@ class _PackedValues(torch.autograd.Function):
         kernel, *saved = ctx.saved_tensors
         results, kept = saved[: ctx.count], saved[ctx.count :]
         if torch.is_grad_enabled():  # a second derivative goes through torch's operations
-            values = packed_values.body(kernel, ctx.torus, ctx.function.function)
+            values = packed_values.body(kernel, ctx.torus, ctx.function)
             return *torch.autograd.grad(values, kernel, gradients, create_graph=True), None, None
         parts, total = _parts(kernel, ctx.torus), torch.empty_like(kernel)
         for number, part in enumerate(parts):
@@ -157,7 +139,7 @@ class _PackedValues(torch.autograd.Function):
 
 
 def _gradient(
-    function: Way,
+    function: Function,
     kernel: Tensor,
     torus: Size,
     results: Sequence[Tensor],
@@ -170,9 +152,10 @@ def _gradient(
     values, cotangents = (
         list(zip(*(unpack(packed, torus) for packed in tensors), strict=True)) for tensors in (results, gradients)
     )
-    count = len(kept) // len(blocks)
+    count, gradient_of = len(kept) // len(blocks), _gradient_of(function)
+    assert gradient_of is not None
     found = [
-        function.gradient(block.detach(), values[i], tuple(kept[i * count : (i + 1) * count]), cotangents[i])
+        gradient_of(function, block.detach(), values[i], tuple(kept[i * count : (i + 1) * count]), cotangents[i])
         for i, block in enumerate(blocks)
     ]
     return torch.autograd.grad(blocks, leaf, found)[0]

@@ -12,7 +12,7 @@ from torch import Tensor
 from onelip.fast.table import Row
 from onelip.layers.blocks.activations import max_min, members
 from onelip.layers.blocks.grouping import half_unshuffled, kept_parts
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.tensor_modes import run
 
 AT_ONCE = 2**15
@@ -60,7 +60,7 @@ class _SwapFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, keep: Tensor, dim: int) -> Tensor:
         y = torch.empty_like(x)
-        by_bits = x.element_size() == 2 and suits_cpu(x.device)
+        by_bits = x.element_size() == 2 and is_cpu(x.device)
         first, second = members(x.view(torch.int16) if by_bits else x, dim)
         out_first, out_second = members(y.view(torch.int16) if by_bits else y, dim)
         if by_bits:
@@ -139,12 +139,12 @@ class _Shuffled(torch.autograd.Function):
 
 
 ROWS = (
-    Row(max_min, by_one_mask, "all", "the gradient takes half the time; a mask is kept, a byte per pair"),
+    Row(max_min, by_one_mask, "all", "without it the plain network at XS: step 1.50, inference 1.65"),
     Row(
         half_unshuffled,
         by_runs_of_channels,
         "cpu",
-        "the copy takes a half to a quarter of the time",
+        "without it at XS: step 1.06 (plain network), inference 1.05 (AOL)",
         lambda x, *_: x.stride(1) == 1,
     ),
 )

@@ -23,7 +23,7 @@ from torch import Tensor
 from onelip.fast.table import Row
 from onelip.linalg.norms import largest_magnitude
 from onelip.linalg.polar import eigen_factor, eigen_gradient, polar_rows
-from onelip.linalg.tensor_modes import may_keep_tensors
+from onelip.linalg.tensor_modes import may_cache_tensors
 from onelip.linalg.verified import eigenvectors
 
 _LARGEST_SHARE = 1 / 32
@@ -64,17 +64,15 @@ class _Krylov(NamedTuple):
         return bool(last <= _TOLERANCE * torch.linalg.vector_norm(found))
 
 
-def rows_by_lanczos(matrix: Tensor, rows: int) -> Tensor:
-    """The first rows (rows, n) of the polar factor of a square float32 matrix."""
-    return _PolarRows.apply(matrix, rows)  # pyright: ignore[reportReturnType]
-
-
 def _are_few(matrix: Tensor, rows: int) -> bool:
-    return may_keep_tensors() and matrix.dtype == torch.float32 and rows <= _LARGEST_SHARE * len(matrix)
+    return may_cache_tensors() and matrix.dtype == torch.float32 and rows <= _LARGEST_SHARE * len(matrix)
 
 
-class _PolarRows(torch.autograd.Function):
-    """Keeps the matrix and the Lanczos basis; where that has not converged, all eigenvectors."""
+class _RowsByLanczos(torch.autograd.Function):
+    """The first rows (rows, n) of the polar factor of a square float32 matrix.
+
+    Keeps the matrix and the Lanczos basis; where that has not converged, all eigenvectors.
+    """
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, rows: int) -> Tensor:
@@ -166,5 +164,12 @@ def _orthonormal(block: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
 
 
 ROWS = (
-    Row(polar_rows, rows_by_lanczos, "cpu", "without it BCOP: step 1.09 (XS), memory 1.05 (S)", _are_few, error=1e-5),
+    Row(
+        polar_rows,
+        _RowsByLanczos.apply,
+        "cpu",
+        "without it BCOP: step 1.09 (XS), memory 1.05 (S)",
+        _are_few,
+        error=1e-5,
+    ),
 )

@@ -18,8 +18,8 @@ from torch import Tensor
 from onelip.layers.contract import Request
 from onelip.layers.operator_sources import Build
 from onelip.layers.operators import Operator
-from onelip.linalg.device_forms import suits_cpu
-from onelip.linalg.tensor_modes import is_traced, no_autocast
+from onelip.linalg.devices import is_cpu
+from onelip.linalg.tensor_modes import no_autocast, wants_plain_operations
 
 BYTES_AT_ONCE = 2**23
 """Of transformed parameters whose gradients are computed at a time."""
@@ -31,7 +31,7 @@ def recomputed(build: Build, request: Request, tensors: Sequence[Named]) -> Buil
     """In training on accelerators so that nothing but the tensors is kept for the backward pass."""
     flat = [tensor for named in tensors for tensor in named.values()]
     learning = request.training and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in flat)
-    return build if not learning or is_traced() or suits_cpu(flat[0].device) else partial(_recomputed, build)
+    return build if not learning or wants_plain_operations() or is_cpu(flat[0].device) else partial(_recomputed, build)
 
 
 def _recomputed(build: Build, places: slice, tensors: Sequence[Named]) -> list[Operator]:

@@ -21,7 +21,7 @@ from onelip.layers.layer import LipschitzLayer
 from onelip.layers.operator_sources import serving
 from onelip.layers.operators import Operator
 from onelip.layers.snapshot import Snapshot
-from onelip.linalg.tensor_modes import is_traced, may_keep_tensors, no_autocast
+from onelip.linalg.tensor_modes import may_cache_tensors, no_autocast, wants_plain_operations
 
 
 class SharedOperators:
@@ -44,7 +44,7 @@ class SharedOperators:
 
         Passes that are traced, or have other tensors in the place of the parameters, get one of their own.
         """
-        if is_traced() or not may_keep_tensors() or not self._has_same_parameters():
+        if wants_plain_operations() or not may_cache_tensors() or not self._has_same_parameters():
             return make(request)
         if request in self._operators:
             self.check()

@@ -30,7 +30,7 @@ from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.layer import LipschitzLayer
 from onelip.layers.operator_sources import operators_of, serving, stacked
 from onelip.layers.operators import Operator
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.fourier import Size
 
 WIDEST_PADDED = 64
@@ -122,7 +122,7 @@ def _family(layer: LipschitzLayer) -> Any:
         return None
     narrow = max(layer.kernel_size) < layer.core_in == layer.core_out <= WIDEST_PADDED
     tensors = layer.tensors_to_transform()
-    if not narrow or suits_cpu(next(iter(tensors.values())).device):
+    if not narrow or is_cpu(next(iter(tensors.values())).device):
         return None
     kinds = [(name, tensors[name].dim(), tensors[name].dtype, tensors[name].device) for name in sorted(tensors)]
     return type(layer), _options(layer, _WIDTHS), tuple(kinds)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from onelip.linalg.definition import Definition
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 
 Devices = Literal["cpu", "accelerator", "all"]
 
@@ -31,12 +31,13 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The definition and its form."""
-        return f"{self.definition.body.__name__}: {self.compute.__name__.lstrip('_')}"
+        """The definition and its form: a function, or a class with `apply`."""
+        form = getattr(self.compute, "__self__", self.compute)
+        return f"{self.definition.body.__name__}: {form.__name__.lstrip('_')}"
 
     def accepts(self, *arguments: Any) -> bool:
         """Whether it is the way to take for these arguments."""
-        here = self.devices == "all" or suits_cpu(arguments[0].device) == (self.devices == "cpu")
+        here = self.devices == "all" or is_cpu(arguments[0].device) == (self.devices == "cpu")
         return here and self.suits(*arguments)
 
 

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from onelip.layers.operators import TrainingOperator, check_size, embedded
-from onelip.linalg.constants import keep_constant
-from onelip.linalg.device_forms import suits_cpu, suits_xla
+from onelip.linalg.constants import cached_constant
+from onelip.linalg.devices import is_cpu, is_xla
 from onelip.linalg.fourier import Size, half_width, kernel_to_frequency
-from onelip.linalg.tensor_modes import is_traced, run
+from onelip.linalg.tensor_modes import run, wants_plain_operations
 
 
 def trains_by_fft(training: bool, device: torch.device) -> bool:
     """Whether a layer that acts on frequencies does so by the FFTs of this file; XLA has none."""
-    return training and not suits_cpu(device) and not suits_xla(device)
+    return training and not is_cpu(device) and not is_xla(device)
 
 
 def half_spectrum(kernel: Tensor, torus: Size, part: slice | None = None) -> Tensor:
@@ -40,7 +40,7 @@ def half_spectrum(kernel: Tensor, torus: Size, part: slice | None = None) -> Ten
         return torch.view_as_real(phases.flatten(0, 1).squeeze(-1).mT.contiguous()).flatten(-2)
 
     key = "tap phases", torus, tuple(kernel.shape[-2:]), kernel.dtype
-    phases = keep_constant(key, kernel.device, make)
+    phases = cached_constant(key, kernel.device, make)
     phases = phases if part is None else phases[:, 2 * part.start : 2 * part.stop]
     parts = torch.mm(kernel.reshape(-1, phases.shape[0]), phases)
     matrices = torch.view_as_complex(parts.unflatten(-1, (-1, 2))).unflatten(0, kernel.shape[:-2])
@@ -60,7 +60,7 @@ def spectrum_to_kernel(matrices: Tensor, sides: Size) -> Tensor:
         weights = spectrum_weights(torch.Size(sides), phases)[:, 0] / (sides[0] * sides[1])
         return torch.view_as_real(weights * phases).transpose(1, 2).flatten(0, 1).contiguous()  # (f parts, taps)
 
-    phases = keep_constant(("inverse phases", sides, matrices.dtype), matrices.device, make)
+    phases = cached_constant(("inverse phases", sides, matrices.dtype), matrices.device, make)
     parts = torch.view_as_real(matrices.movedim(-3, -1).resolve_conj()).flatten(-2)
     return torch.mm(parts.reshape(-1, parts.shape[-1]), phases).reshape(*parts.shape[:-1], *sides)
 
@@ -87,7 +87,7 @@ def fourier_product(x: Tensor, spectrum: Tensor) -> Tensor:
     if spectrum.dtype in (torch.float16, torch.bfloat16):
         spectrum = spectrum.float()  # narrow types have no FFT of every length
     x, matrices = x.to(spectrum.dtype), torch.view_as_complex(spectrum)
-    if is_traced():
+    if wants_plain_operations():
         return from_frequencies(to_frequencies(x) @ matrices, x.shape[-2:])
     return run(_FourierProduct, x, matrices)
 
@@ -118,7 +118,7 @@ def spectrum_weights(torus: torch.Size, like: Tensor) -> Tensor:
             weights[:, -1] = 1
         return weights.reshape(-1, 1, 1)
 
-    return keep_constant(("half spectrum", tuple(torus), like.real.dtype), like.device, make)
+    return cached_constant(("half spectrum", tuple(torus), like.real.dtype), like.device, make)
 
 
 class _FourierProduct(torch.autograd.Function):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.fourier import Size, half_width, has_one_matrix, real_frequencies
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FREQUENCY_SHARE = 0.35
 def frequencies_are_cheaper(layer: LipschitzConv2d, size: Size) -> bool:
     """Whether the frequency domain is cheaper by so much, for core images of this size, that it is so in time too."""
     taps = layer.core_kernel
-    if layer.padding_mode != "circular" or taps == (1, 1) or layer.groups > 1 or not suits_cpu(layer.weight.device):
+    if layer.padding_mode != "circular" or taps == (1, 1) or layer.groups > 1 or not is_cpu(layer.weight.device):
         return False
     channels = layer.core_in, layer.core_out
     share = WHOLE_SHARE if has_one_matrix(size) else FREQUENCY_SHARE

@@ -26,9 +26,9 @@ from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.fft_products import FourierProduct, half_spectrum, parts_of, trains_by_fft
 from onelip.layers.fused import frozen_conv
 from onelip.layers.operators import Kernel, Operator, TrainingOperator, frequencies
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.fourier import Size, half_width, pack, torus_blocks
-from onelip.linalg.tensor_modes import is_traced, no_autocast
+from onelip.linalg.tensor_modes import no_autocast, wants_plain_operations
 
 MOST_BYTES_KEPT = 2**22
 """Of complex matrices of one layer that are kept. Narrower layers are transformed together, by as few kernels as
@@ -75,7 +75,7 @@ def is_wide(layer: LipschitzConv2d, size: Size) -> bool:
     """Whether the matrices of a layer that acts on frequencies of this core size are too many to be kept."""
     torus = torus_size(size, layer.core_kernel, layer.padding_mode)
     numbers = 2 * torus[0] * half_width(torus[1]) * layer.core_out * layer.core_in
-    return not is_traced() and numbers * layer.weight.element_size() > MOST_BYTES_KEPT
+    return not wants_plain_operations() and numbers * layer.weight.element_size() > MOST_BYTES_KEPT
 
 
 class FrequencyConv2d(LipschitzConv2d):
@@ -109,7 +109,7 @@ class FrequencyConv2d(LipschitzConv2d):
         kernel, size = self.unconstrained_kernel(tensors), request.size
         # A 1 x 1 kernel has the one frequency of one pixel.
         torus = (1, 1) if size is None else torus_size(size, self.core_kernel, self.padding_mode)
-        packed = self.packed_matrices(kernel, torus, tensors, request) if suits_cpu(kernel.device) else None
+        packed = self.packed_matrices(kernel, torus, tensors, request) if is_cpu(kernel.device) else None
         if size is None:
             matrix = self.constrain(kernel[..., 0, 0], request) if packed is None else packed.squeeze(-3).mT
             return Kernel(matrix[..., None, None], self.padding_mode)

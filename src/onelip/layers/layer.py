@@ -26,7 +26,7 @@ from onelip.layers.operator_cache import CachedPass, cached_operator
 from onelip.layers.operator_sources import Source, operators_of
 from onelip.layers.operators import Operator
 from onelip.layers.snapshot import Snapshot
-from onelip.linalg.device_forms import has_float64, suits_cpu
+from onelip.linalg.devices import has_float64, is_cpu
 from onelip.linalg.fourier import Size
 from onelip.linalg.tensor_modes import no_autocast
 from onelip.linalg.training_precision import may_approximate
@@ -219,7 +219,7 @@ class LipschitzLayer(BoundedModule):
         reference, groups = next(iter(tensors.values())), tensors
         tensors = self.core_tensors(tensors)
         with no_autocast(reference.device.type):
-            double = not request.approximate and (self.traits.evaluates_in_float64 or not suits_cpu(reference.device))
+            double = not request.approximate and (self.traits.evaluates_in_float64 or not is_cpu(reference.device))
             wide = {name: _widened(tensor, double) for name, tensor in tensors.items()}
             operator = self.transform_tensors(wide, request)
             operator = self.choose_form(operator, request) if cheapest_form else operator
@@ -239,7 +239,7 @@ class LipschitzLayer(BoundedModule):
     def transforms_separately(self, request: Request) -> bool:
         """Whether nothing is saved by transforming this layer with others: wide ones occupy all threads of a CPU."""
         is_wide = min(self.core_in, self.core_out) > WIDEST_TOGETHER
-        return is_wide and self.traits.transforms_parameters and suits_cpu(self.weight.device)
+        return is_wide and self.traits.transforms_parameters and is_cpu(self.weight.device)
 
     def keep_states(self, layers: Sequence[LipschitzLayer], operators: Sequence[Operator]) -> None:
         """Keep what the transformations of layers like this one leave behind for the next step of training."""

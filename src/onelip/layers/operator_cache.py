@@ -23,9 +23,9 @@ from onelip.layers.operator_sources import operators_of
 from onelip.layers.operators import Kernel, Operator
 from onelip.layers.snapshot import Snapshot
 from onelip.linalg.convolution import same_convolution
-from onelip.linalg.device_forms import has_forced_forms
+from onelip.linalg.devices import is_pretended
 from onelip.linalg.fourier import Size
-from onelip.linalg.tensor_modes import may_keep_tensors, ordinary_tensors, wants_plain_operations
+from onelip.linalg.tensor_modes import forms_are_off, may_cache_tensors, ordinary_tensors
 
 if TYPE_CHECKING:
     from onelip.layers.layer import LipschitzLayer
@@ -55,7 +55,7 @@ def cached_operator(layer: LipschitzLayer, key: Size | None) -> Operator:
     if current and cached is not None:
         _warn_of_training(layer, tensors)
         return cached
-    if not may_keep_tensors():
+    if not may_cache_tensors():
         return make()[0]
     with ordinary_tensors():
         if not current:  # looked at first: what another thread writes meanwhile makes the snapshot an old one
@@ -128,8 +128,8 @@ def watched_by_nobody(x: Tensor) -> bool:
         and not torch._C._len_torch_function_stack()
         and not torch._C._is_any_autocast_enabled()
         and not torch._C._are_functorch_transforms_active()
-        and not wants_plain_operations()
-        and not has_forced_forms()
+        and not forms_are_off()
+        and not is_pretended()
     )
 
 

@@ -8,37 +8,37 @@ from typing import Any, TypeVar
 import torch
 from torch.utils._pytree import tree_map_only
 
-from onelip.linalg.device_forms import has_float64
-from onelip.linalg.tensor_modes import fake_mode_alone, may_keep_tensors, ordinary_tensors
+from onelip.linalg.devices import has_float64
+from onelip.linalg.tensor_modes import fake_mode_alone, may_cache_tensors, ordinary_tensors
 
 _Constants = TypeVar("_Constants")
-_MOST_KEPT = 64
-_kept: dict[tuple[Any, ...], Any] = {}
+_MOST_CACHED = 64
+_cache: dict[tuple[Any, ...], Any] = {}
 
 
-def keep_constant(
+def cached_constant(
     key: tuple[Any, ...], device: torch.device | None, make: Callable[[torch.device], _Constants]
 ) -> _Constants:
-    """What `make` returns for this device, kept under `key` and the device; do not write to it.
+    """What `make` returns for this device, cached under `key` and the device; do not write to it.
 
-    Only ordinary tensors are kept, see `onelip.linalg.tensor_modes`, and fake ones for the rest of their mode's life.
+    Only ordinary tensors are cached, see `onelip.linalg.tensor_modes`, and fake ones for the rest of their mode's life.
     """
     device = _located(device)
-    if may_keep_tensors():
-        kept = _kept
+    if may_cache_tensors():
+        cache = _cache
     elif (mode := fake_mode_alone()) is not None:
         # With the mode itself, which fake tensors refer to: a table of ours would keep it alive.
-        kept = vars(mode).setdefault("_onelip_constants", {})
+        cache = vars(mode).setdefault("_onelip_constants", {})
     else:
         return _made(make, device)
     key = (*key, device)
-    constants = kept.pop(key, None)
+    constants = cache.pop(key, None)
     if constants is None:
-        while len(kept) >= _MOST_KEPT:
-            kept.pop(next(iter(kept)), None)
+        while len(cache) >= _MOST_CACHED:
+            cache.pop(next(iter(cache)), None)
         with ordinary_tensors():
             constants = _made(make, device)
-    kept[key] = constants  # last: what goes first is what was used longest ago, never what a network at work needs
+    cache[key] = constants  # last: what goes first is what was used longest ago, never what a network at work needs
     return constants
 
 
@@ -50,8 +50,8 @@ def _made(make: Callable[[torch.device], _Constants], device: torch.device) -> _
 
 
 def identity(side: int, like: torch.Tensor) -> torch.Tensor:
-    """The kept identity matrix in the type and on the device of a tensor."""
-    return keep_constant(
+    """The cached identity matrix in the type and on the device of a tensor."""
+    return cached_constant(
         ("identity", side, like.dtype), like.device, lambda device: torch.eye(side, dtype=like.dtype, device=device)
     )
 

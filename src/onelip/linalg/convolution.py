@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onelip.linalg.constants import keep_constant
+from onelip.linalg.constants import cached_constant
 from onelip.linalg.definition import Definition
 from onelip.linalg.fourier import Size
 
@@ -33,7 +33,6 @@ def same_convolution(
     return F.conv2d(padded, kernel, bias, padding=zeros, dilation=dilation)
 
 
-@Definition
 def grouped_convolution(x: Tensor, kernels: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
     """`same_convolution` with a kernel (groups, out, in, kh, kw) for each group of channels."""
     kernel = kernels.flatten(0, 1)
@@ -48,14 +47,6 @@ def residual_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None, padding
     return x - same_convolution.body(hidden, adjoint_kernel(kernel), None, padding_mode)
 
 
-def keeps_activation(image: Size) -> bool:
-    """Whether a residual layer keeps its activation where computing it again is cheap: on images of up to 4 x 4.
-
-    Each block of a network halves the memory of an image. Those from 8 x 8 on are nine tenths of it.
-    """
-    return image[0] * image[1] <= 16
-
-
 def circular_pad(x: Tensor, pad: Size) -> Tensor:
     """Periodic padding of both ends of rows and columns, also where the image is smaller than that, in its layout."""
     if pad == (0, 0):
@@ -67,7 +58,7 @@ def circular_pad(x: Tensor, pad: Size) -> Tensor:
         columns = torch.arange(-pad[1], width + pad[1], device=device) % width
         return (rows[:, None] * width + columns).flatten()
 
-    places = keep_constant(("padding", (height, width), pad), x.device, make)
+    places = cached_constant(("padding", (height, width), pad), x.device, make)
     padded = height + 2 * pad[0], width + 2 * pad[1]
     if x.stride(1) == 1:
         return x.permute(0, 2, 3, 1).flatten(1, 2).index_select(1, places).unflatten(1, padded).permute(0, 3, 1, 2)

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import wants_plain_operations
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Definition(Generic[P, T]):
 
     def __call__(self, *arguments: P.args, **options: P.kwargs) -> T:
         """The value; forms take their arguments by position."""
-        if self.forms and not options and not is_traced():
+        if self.forms and not options and not wants_plain_operations():
             for form in self.forms:
                 if form.accepts(*arguments):
                     return form.compute(*arguments)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
-from onelip.linalg.constants import keep_constant
+from onelip.linalg.constants import cached_constant
 from onelip.linalg.definition import Definition
 from onelip.linalg.xla_forms import complex_matrix
 
@@ -80,11 +80,10 @@ def half_width(width: int) -> int:
     return width // 2 + 1
 
 
-def _phases(length: int, count: int, device: torch.device) -> Tensor:
+def _phases(length: int, count: int, positions: Tensor) -> Tensor:
     """Angles 2 pi (f p mod n) / n in float64, reduced as integers so that they are exact to the last bit."""
-    frequency = torch.arange(count, device=device)
-    position = torch.arange(length, device=device)
-    return (frequency[:, None] * position % length).double() * (2 * math.pi / length)
+    frequency = torch.arange(count, device=positions.device)
+    return (frequency[:, None] * positions % length).double() * (2 * math.pi / length)
 
 
 def _cos_sin(angles: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,7 +98,7 @@ def real_dft(size: Size, dtype: torch.dtype, device: torch.device | None = None)
     Columns that stand for two conjugate frequencies carry a factor sqrt(2), so that the half spectrum holds
     all of the energy.
     """
-    return keep_constant(("dft", size, dtype), device, lambda place: _make_dft(size, dtype, place))
+    return cached_constant(("dft", size, dtype), device, lambda place: _make_dft(size, dtype, place))
 
 
 def _make_dft(size: Size, dtype: torch.dtype, device: torch.device) -> RealDFT:
@@ -109,14 +108,14 @@ def _make_dft(size: Size, dtype: torch.dtype, device: torch.device) -> RealDFT:
         factors = _whole_weights(size, device).sqrt() / math.sqrt(height * width)
         return RealDFT(None, (factors * torch.cat([cos, -sin])).to(dtype))
     kept = half_width(width)
-    angles = _phases(width, kept, device)
+    angles = _phases(width, kept, torch.arange(width, device=device))
     twice = torch.full((kept, 1), math.sqrt(2 / width), dtype=torch.float64, device=device)
     twice[0] = math.sqrt(1 / width)
     if width % 2 == 0:
         twice[-1] = math.sqrt(1 / width)
     cos, sin = _cos_sin(angles)
     columns = torch.cat([twice * cos, -twice * sin])
-    cos, sin = _cos_sin(_phases(height, height, device))
+    cos, sin = _cos_sin(_phases(height, height, torch.arange(height, device=device)))
     # e^(-i t) (re + i im) = (re cos + im sin) + i (im cos - re sin)
     real_part = torch.stack([cos, sin], dim=-1).reshape(height, 2 * height)
     imag_part = torch.stack([-sin, cos], dim=-1).reshape(height, 2 * height)
@@ -347,7 +346,7 @@ def torus_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
         cos, sin = _independent_phases(size, taps, device, centre)
         return cos.to(dtype), sin.to(dtype)
 
-    return keep_constant(("whole", size, taps, dtype), kernel.device, make)
+    return cached_constant(("whole", size, taps, dtype), kernel.device, make)
 
 
 def kernel_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
@@ -355,19 +354,14 @@ def kernel_phases(size: Size, kernel: Tensor) -> tuple[Tensor, Tensor]:
     taps, dtype = tuple(kernel.shape[-2:]), kernel.dtype
 
     def make(device: torch.device) -> tuple[Tensor, Tensor]:
-        rows = _offset_phases(size[0], size[0], taps[0], device)
-        columns = _offset_phases(size[1], half_width(size[1]), taps[1], device)
+        offsets = [torch.arange(count, device=device) - count // 2 for count in taps]
+        rows = _phases(size[0], size[0], offsets[0])
+        columns = _phases(size[1], half_width(size[1]), offsets[1])
         angles = (rows[:, None, :, None] + columns[None, :, None, :]).flatten(2).flatten(0, 1)
         cos, sin = _cos_sin(angles)
         return cos.to(dtype), sin.to(dtype)
 
-    return keep_constant(("kernel", size, taps, dtype), kernel.device, make)
-
-
-def _offset_phases(length: int, count: int, taps: int, device: torch.device) -> Tensor:
-    frequency = torch.arange(count, device=device)
-    offset = torch.arange(taps, device=device) - taps // 2
-    return (frequency[:, None] * offset % length).double() * (2 * math.pi / length)
+    return cached_constant(("kernel", size, taps, dtype), kernel.device, make)
 
 
 def packed_to_kernel(matrices: Tensor, size: Size) -> Tensor:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onelip.linalg.constants import keep_constant
+from onelip.linalg.constants import cached_constant
 from onelip.linalg.fourier import Size, kernel_phases
 from onelip.linalg.norms import largest_magnitude, one_batch
 
@@ -55,7 +55,7 @@ def _rotations(kernel: Tensor, torus: Size, count: int) -> Tensor:
         return torch.stack([torch.cat([cos, -sin], -1), torch.cat([sin, cos], -1)], dim=-2).repeat(count, 1, 1)
 
     key = "rotations", torus, tuple(kernel.shape[-2:]), kernel.dtype, count
-    return keep_constant(key, kernel.device, make)
+    return cached_constant(key, kernel.device, make)
 
 
 def _estimate(taps: Tensor, rotations: Tensor | None, vectors: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from onelip.errors import InvalidInputError
 from onelip.linalg.definition import Definition
-from onelip.linalg.device_forms import suits_xla
+from onelip.linalg.devices import is_xla
 from onelip.linalg.fourier import check_real, torus_blocks
 
 
@@ -36,7 +36,7 @@ def largest_entry(values: Tensor, dims: tuple[int, ...]) -> Tensor:
 def smallest_divisor(like: Tensor) -> float:
     """The smallest normal number; on XLA, which divides products once by a square, one whose square is normal."""
     tiny = torch.finfo(like.dtype).tiny
-    return 4 * math.sqrt(tiny) if suits_xla(like.device) else tiny
+    return 4 * math.sqrt(tiny) if is_xla(like.device) else tiny
 
 
 def real_parts(matrix: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def real_parts(matrix: Tensor) -> Tensor:
 
 def _length(matrix: Tensor) -> Tensor:
     """Frobenius norm as it is; XLA has no norms of complex tensors."""
-    if not suits_xla(matrix.device):
+    if not is_xla(matrix.device):
         return torch.linalg.vector_norm(matrix, dim=(-2, -1))
     return torch.linalg.vector_norm(real_parts(matrix), dim=(-3, -2, -1))
 

@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.linalg.constants import identity, keep_constant
+from onelip.linalg.constants import cached_constant, identity
 from onelip.linalg.definition import Definition
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.norms import frobenius_norm, one_batch, real_parts
-from onelip.linalg.tensor_modes import is_traced, may_keep_tensors, rows_in_use
+from onelip.linalg.tensor_modes import may_cache_tensors, rows_in_use, wants_plain_operations
 from onelip.linalg.verified import inverse
 
 
@@ -29,7 +29,7 @@ def _in_limits(matrix: Tensor, limit: float) -> tuple[Tensor, float]:
 
 def all_within(norm: Tensor, limit: float) -> bool:
     """Whether no norm is above the limit, where the program may look. Tensors without numbers stand for usual ones."""
-    if is_traced() or not suits_cpu(norm.device) or not may_keep_tensors():
+    if wants_plain_operations() or not is_cpu(norm.device) or not may_cache_tensors():
         return False
     return norm.is_meta or not bool((norm > limit).any())
 
@@ -40,7 +40,7 @@ def _limiting_norm(matrix: Tensor) -> Tensor:
     On CPUs the careful form, which divides all numbers first, is for norms of which the square overflows.
     """
     norm = torch.linalg.vector_norm(real_parts(matrix), dim=(-3, -2, -1))
-    if not suits_cpu(matrix.device) or all_within(norm, torch.finfo(norm.dtype).max):
+    if not is_cpu(matrix.device) or all_within(norm, torch.finfo(norm.dtype).max):
         return norm
     return frobenius_norm(matrix)
 
@@ -110,7 +110,7 @@ def _twice_without_identity(matrix: Tensor) -> Tensor:
     def make(device: torch.device) -> Tensor:
         return -torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=device)
 
-    minus_one = keep_constant(("minus identity", matrix.shape[-1], matrix.dtype), matrix.device, make)
+    minus_one = cached_constant(("minus identity", matrix.shape[-1], matrix.dtype), matrix.device, make)
     return torch.add(minus_one, matrix, alpha=2)
 
 

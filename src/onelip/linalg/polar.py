@@ -13,19 +13,16 @@ import torch
 from torch import Tensor
 
 from onelip.errors import InvalidInputError
+from onelip.linalg.constants import identity
 from onelip.linalg.definition import Definition
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.minimax import Quintic, quintic_schedule
 from onelip.linalg.norms import gram_norm_bound, largest_magnitude, one_batch, real_parts, scale_below_one
-from onelip.linalg.tensor_modes import is_traced, may_keep_tensors, rows_in_use
+from onelip.linalg.tensor_modes import may_cache_tensors, rows_in_use, wants_plain_operations
 from onelip.linalg.training_precision import may_approximate
 from onelip.linalg.verified import eigenvectors
 
 Iteration = Literal["eigh", "single", "minimax", "newton", "bjorck"]
-
-
-def _identity_like(gram: Tensor) -> Tensor:
-    return torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
 
 
 def _is_wide(matrix: Tensor) -> bool:
@@ -61,10 +58,10 @@ def inverse_square_root(gram: Tensor, iterations: int | None = None) -> Tensor:
     """
     iterations = _default_newton_iterations(gram.dtype) if iterations is None else iterations
     scale = gram_norm_bound(gram, 1).clamp(min=torch.finfo(gram.dtype).tiny)[..., None, None]
-    identity = _identity_like(gram)
-    y, z = gram / scale, identity.expand_as(gram)
+    one = identity(gram.shape[-1], gram)
+    y, z = gram / scale, one.expand_as(gram)
     for _ in range(iterations):
-        t = 1.5 * identity - 0.5 * (z @ y)
+        t = 1.5 * one - 0.5 * (z @ y)
         y, z = y @ t, t @ z
     return z / scale.sqrt()
 
@@ -165,7 +162,7 @@ def eigen_factor(matrix: Tensor, single: bool) -> EigenFactor:
         factor, vectors, values = _factor_by_columns(matrix.to(_WIDE[matrix.dtype]), _SMALLEST_SINGULAR_VALUE)
         return factor.to(matrix.dtype), vectors.to(matrix.dtype), values.to(matrix.real.dtype)
     factor, vectors, values = (_factor_by_gram if _is_tall(matrix) else _factor_by_columns)(matrix, _SMALLEST_IN_SINGLE)
-    if is_traced() or not may_keep_tensors() or matrix.is_meta:
+    if wants_plain_operations() or not may_cache_tensors() or matrix.is_meta:
         return bjorck(factor, 1), vectors, values
     rough = values.amin(-1) < _SMALLEST_WITHOUT_STEP[_is_tall(matrix)] * values.amax(-1)
     if bool(rough.any()):
@@ -219,49 +216,38 @@ def eigen_gradient(spectrum: EigenFactor, gradient: Tensor) -> Tensor:
     return (left @ inner + images * inverse) @ vectors.mH
 
 
-class _EigenPolarFactor(torch.autograd.Function):
-    """Polar factor of a tall float32 matrix by the eigenvectors of its Gram matrix, which the gradient needs too."""
-
-    @staticmethod
-    def forward(ctx: Any, matrix: Tensor, single: bool) -> Tensor:
-        scale = largest_magnitude(matrix)
-        factor, vectors, values = eigen_factor(matrix / scale, single)
-        ctx.save_for_backward(matrix, factor, vectors, values, scale)
-        ctx.single = single
-        return factor
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (matrix, factor, vectors, values, scale), (gradient,) = ctx.saved_tensors, gradients
-        if torch.is_grad_enabled():  # a second derivative has to see where everything comes from
-            return _polar_gradient(matrix, factor, gradient), None
-        # dA(A) = dA(A / s) / s, so the singular values stay in range for tiny and huge matrices.
-        return eigen_gradient((factor, vectors, values), gradient) / scale, None
-
-
 class _PolarFactor(torch.autograd.Function):
-    """Polar factor of a tall matrix, whose backward pass differentiates the result alone; torch.func takes it too."""
+    """The polar factor of a tall matrix, and eigenvectors, singular values and scale where it comes from those.
+
+    Its backward pass differentiates the result alone, by the eigenvectors if there are any.
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(matrix: Tensor, iteration: Iteration, iterations: int | None) -> Tensor:
+    def forward(matrix: Tensor, iteration: Iteration, iterations: int | None) -> tuple[Tensor, ...]:
         if iteration == "minimax":
-            return minimax_polar(matrix, iterations)
+            return (minimax_polar(matrix, iterations),)
         if iteration == "newton":
-            return _newton_polar(matrix, iterations)
+            return (_newton_polar(matrix, iterations),)
         if iteration == "bjorck":
-            return bjorck(scale_below_one(matrix), 20 if iterations is None else iterations)
-        return eigen_factor(matrix / largest_magnitude(matrix), iteration == "single")[0]
+            return (bjorck(scale_below_one(matrix), 20 if iterations is None else iterations),)
+        scale = largest_magnitude(matrix)
+        return *eigen_factor(matrix / scale, iteration == "single"), scale
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0], output)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(inputs[0], *output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        matrix, factor = ctx.saved_tensors
-        return _polar_gradient(matrix, factor, gradients[0]), None, None
+        (matrix, factor, *spectrum), gradient = ctx.saved_tensors, gradients[0]
+        if not spectrum or torch.is_grad_enabled():  # a second derivative has to see where everything comes from
+            return _polar_gradient(matrix, factor, gradient), None, None
+        vectors, values, scale = spectrum
+        # dA(A) = dA(A / s) / s, so the singular values stay in range for tiny and huge matrices.
+        return eigen_gradient((factor, vectors, values), gradient) / scale, None, None
 
 
 def _polar_gradient(matrix: Tensor, factor: Tensor, gradient: Tensor) -> Tensor:
@@ -281,7 +267,7 @@ def _polar_gradient(matrix: Tensor, factor: Tensor, gradient: Tensor) -> Tensor:
 
 def trains_in_single(tensor: Tensor, training: bool) -> bool:
     """Whether polar factors are those of training on CPUs, by eigenvectors in float32."""
-    return may_approximate(training) and tensor.dtype in _WIDE and suits_cpu(tensor.device)
+    return may_approximate(training) and tensor.dtype in _WIDE and is_cpu(tensor.device)
 
 
 def training_polar_factor(matrix: Tensor, training: bool) -> Tensor:
@@ -311,10 +297,10 @@ def polar_factor(matrix: Tensor, *, iteration: Iteration | None = None, iteratio
             with the gradient of its steps, which are products alone: eigenvectors would make the host wait.
         iterations: number of steps of an iteration; the default depends on the iteration and the dtype.
     """
-    if iteration is None and not suits_cpu(matrix.device):
+    if iteration is None and not is_cpu(matrix.device):
         return minimax_polar(matrix, _ACCELERATOR_SCHEDULE if torch.finfo(matrix.dtype).bits == 32 else None)
     if iteration is None:
-        iteration = "eigh" if matrix.dtype in _WIDE and suits_cpu(matrix.device) else "minimax"
+        iteration = "eigh" if matrix.dtype in _WIDE and is_cpu(matrix.device) else "minimax"
     if iteration not in get_args(Iteration):
         raise InvalidInputError(f"iteration must be one of {', '.join(get_args(Iteration))}, not {iteration!r}")
     if iteration in ("eigh", "single") and matrix.dtype not in _WIDE:
@@ -322,11 +308,8 @@ def polar_factor(matrix: Tensor, *, iteration: Iteration | None = None, iteratio
             f"iteration={iteration!r} is for float32 and complex64, not {matrix.dtype}; use 'minimax'"
         )
     tall = matrix.mH if _is_wide(matrix) else matrix
-    if iteration in ("eigh", "single") and not torch._C._are_functorch_transforms_active():
-        factor = _EigenPolarFactor.apply(tall, iteration == "single")
-    else:
-        factor = _PolarFactor.apply(tall, iteration, iterations)
-    return factor.mH if tall is not matrix else factor  # pyright: ignore[reportReturnType, reportOptionalMemberAccess]
+    factor: Tensor = _PolarFactor.apply(tall, iteration, iterations)[0]  # pyright: ignore
+    return factor.mH if tall is not matrix else factor
 
 
 @Definition

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from onelip.linalg.definition import Definition
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.fourier import check_real
 from onelip.linalg.norms import largest_entry, one_batch
 
@@ -90,7 +90,7 @@ def aol_scale(matrix: Tensor) -> Tensor:
     batch = one_batch(matrix)
     magnitudes = batch.detach().abs() if batch.is_complex() else batch.detach()
     scale, zero = _column_scale(largest_entry(magnitudes, (-2,)))
-    if suits_cpu(batch.device) and not batch.is_complex():
+    if is_cpu(batch.device) and not batch.is_complex():
         row_sums = _row_sums(batch[..., None, None], scale)
         return _inverse_root(row_sums, scale, zero).reshape(*matrix.shape[:-2], matrix.shape[-1])
     scaled = batch / scale.unsqueeze(-2)

@@ -11,24 +11,24 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 
-_OBSERVED: ContextVar[bool] = ContextVar("observed", default=False)
+_TRACED: ContextVar[bool] = ContextVar("traced_operations", default=False)
 _PLAIN: ContextVar[bool] = ContextVar("plain_operations", default=False)
 
 
-def is_traced() -> bool:
+def wants_plain_operations() -> bool:
     """Compilers and torch.func take the plain operations: the former fuse them, the latter differentiate them.
 
     So do certificates, where they look into a module.
     """
     inside = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    return inside or wants_plain_operations()
+    return inside or forms_are_off()
 
 
-def wants_plain_operations() -> bool:
+def forms_are_off() -> bool:
     """Whether a certificate looks at the operations, or the fast forms are switched off."""
-    return _OBSERVED.get() or _PLAIN.get()
+    return _TRACED.get() or _PLAIN.get()
 
 
 @contextmanager
@@ -42,16 +42,16 @@ def plain_operations() -> Iterator[None]:
 
 
 @contextmanager
-def observed(on: bool = True) -> Iterator[None]:
+def traced_operations(on: bool = True) -> Iterator[None]:
     """Plain operations, each of them seen by whoever traces the model; or, with False, the fast ways again."""
-    token = _OBSERVED.set(on)
+    token = _TRACED.set(on)
     try:
         yield
     finally:
-        _OBSERVED.reset(token)
+        _TRACED.reset(token)
 
 
-def may_keep_tensors() -> bool:
+def may_cache_tensors() -> bool:
     """Whether a tensor made under `ordinary_tensors` is one that may be kept and used anywhere later.
 
     Compilers, fake tensors and other dispatch modes may hand out tensors that live no longer than they do, and may
@@ -117,8 +117,8 @@ def rows_in_use(gradient: torch.Tensor) -> torch.Tensor | None:
     A network that uses the first outputs of a square last layer has a gradient with few rows: products with it are
     small ones.
     """
-    looks = suits_cpu(gradient.device) and not gradient.is_meta
-    if gradient.dim() != 2 or is_traced() or not may_keep_tensors() or not looks:
+    looks = is_cpu(gradient.device) and not gradient.is_meta
+    if gradient.dim() != 2 or wants_plain_operations() or not may_cache_tensors() or not looks:
         return None
     rows = gradient.any(-1).nonzero().squeeze(-1)
     return rows if 4 * len(rows) <= len(gradient) else None

@@ -14,26 +14,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from onelip.errors import UnreliableRoutineError
 from onelip.linalg import xla_forms
-from onelip.linalg.constants import keep_constant
+from onelip.linalg.constants import cached_constant
 from onelip.linalg.definition import Definition
-from onelip.linalg.device_forms import suits_cpu, suits_xla
+from onelip.linalg.devices import is_cpu, is_xla
+from onelip.linalg.fourier import as_tuple
 from onelip.linalg.norms import real_parts, scale_below_one
-from onelip.linalg.tensor_modes import is_traced, may_keep_tensors
+from onelip.linalg.tensor_modes import may_cache_tensors, wants_plain_operations
 
 _PROBES = 2
 
 
 def solve(matrix: Tensor, right: Tensor) -> Tensor:
     """X with A X = B for square A (..., n, n) and B (..., n, m)."""
-    if suits_xla(matrix.device):
+    if is_xla(matrix.device):
         return xla_forms.inverse(matrix) @ right
-    if not suits_cpu(matrix.device):
+    if not is_cpu(matrix.device):
         return torch.linalg.solve_ex(matrix, right).result  # the plain routine looks whether it succeeded
 
     def is_wrong(solution: Tensor) -> Tensor:
@@ -41,23 +43,19 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
         image = solution @ probes
         return _differ(matrix @ image, right @ probes, image)
 
-    def by_reflections() -> Tensor:
+    def by_reflections(matrix: Tensor, right: Tensor) -> Tensor:
         unitary, triangular = torch.linalg.qr(matrix)
         return torch.linalg.solve_triangular(triangular, unitary.mH @ right, upper=True)
 
-    routines = [
-        lambda: (torch.linalg.solve(matrix, right),),
-        lambda: (_one_by_one(torch.linalg.solve, matrix, right),),
-        lambda: (by_reflections(),),
-    ]
+    routines = torch.linalg.solve, _one_by_one(torch.linalg.solve), by_reflections
     return _verified("solve", routines, is_wrong, (matrix, right), lambda: (matrix @ right,))[0]
 
 
 def inverse(matrix: Tensor) -> Tensor:
     """A^(-1) of matrices whose Hermitian part is positive definite, of any norm."""
-    if suits_xla(matrix.device):
+    if is_xla(matrix.device):
         return xla_forms.inverse(matrix)
-    if not suits_cpu(matrix.device):
+    if not is_cpu(matrix.device):
         return torch.linalg.inv_ex(matrix).inverse
 
     def is_wrong(found: Tensor) -> Tensor:
@@ -66,15 +64,11 @@ def inverse(matrix: Tensor) -> Tensor:
         largest = torch.linalg.vector_norm(real_parts(matrix), dim=(-2, -1)).amax(-1)  # row, as large as A about
         return _differ(matrix @ image, probes.expand_as(image), image * largest[..., None, None])
 
-    def by_reflections() -> Tensor:
+    def by_reflections(matrix: Tensor) -> Tensor:
         unitary, triangular = torch.linalg.qr(matrix)
         return torch.linalg.solve_triangular(triangular, unitary.mH, upper=True)
 
-    routines = [
-        lambda: (unverified_inverse(matrix),),
-        lambda: (_one_by_one(torch.linalg.inv, matrix),),
-        lambda: (by_reflections(),),
-    ]
+    routines = unverified_inverse, _one_by_one(torch.linalg.inv), by_reflections
     return _verified("inverse", routines, is_wrong, (matrix,), lambda: (matrix,))[0]
 
 
@@ -96,10 +90,7 @@ def eigenvectors(hermitian: Tensor) -> tuple[Tensor, Tensor]:
         largest = values.abs().amax(-1)[..., None, None]
         return _differ(product, hermitian @ probes, largest * probes) | _differ(same, probes, probes)
 
-    routines = [
-        lambda: tuple(torch.linalg.eigh(hermitian)),
-        lambda: _eigenvectors_one_by_one(hermitian),
-    ]
+    routines = torch.linalg.eigh, _one_by_one(torch.linalg.eigh)
     like = lambda: (real_parts(hermitian)[..., 0].diagonal(dim1=-2, dim2=-1), hermitian)  # noqa: E731
     values, vectors = _verified("eigh", routines, is_wrong, (hermitian,), like)
     return values, vectors
@@ -107,7 +98,7 @@ def eigenvectors(hermitian: Tensor) -> tuple[Tensor, Tensor]:
 
 def cholesky(positive: Tensor) -> Tensor:
     """Lower triangular L with L L^H = A for Hermitian positive definite matrices."""
-    if suits_xla(positive.device):
+    if is_xla(positive.device):
         return xla_forms.cholesky(positive)
 
     def is_wrong(factor: Tensor) -> Tensor:
@@ -115,22 +106,19 @@ def cholesky(positive: Tensor) -> Tensor:
         image = factor.mH @ probes
         return _differ(factor @ image, positive @ probes, image)
 
-    routines = [
-        lambda: (torch.linalg.cholesky_ex(positive).L,),
-        lambda: (_one_by_one(torch.linalg.cholesky, positive),),
-    ]
+    routines = lambda matrix: torch.linalg.cholesky_ex(matrix).L, _one_by_one(torch.linalg.cholesky)
     return _verified("cholesky", routines, is_wrong, (positive,), lambda: (positive,))[0]
 
 
 def solve_triangular(factor: Tensor, right: Tensor, *, upper: bool) -> Tensor:
     """X with L X = B or U X = B for triangular factors; not verified, as it is exact row by row."""
-    solver = xla_forms.solve_triangular if suits_xla(factor.device) else torch.linalg.solve_triangular
+    solver = xla_forms.solve_triangular if is_xla(factor.device) else torch.linalg.solve_triangular
     return solver(factor, right, upper=upper)
 
 
 def orthonormal_columns(matrix: Tensor) -> Tensor:
     """Orthonormal columns Q (..., m, n) that span those of V (..., m, n), m >= n, of entries up to 1."""
-    if suits_xla(matrix.device):
+    if is_xla(matrix.device):
         return xla_forms.orthonormal_columns(scale_below_one(matrix))
 
     def is_wrong(basis: Tensor) -> Tensor:
@@ -139,32 +127,31 @@ def orthonormal_columns(matrix: Tensor) -> Tensor:
         not_spanned = _differ(basis @ (basis.mH @ image), image, probes)
         return not_spanned | _differ(basis.mH @ (basis @ probes), probes.expand(*basis.shape[:-2], -1, -1), probes)
 
-    routines = [
-        lambda: (torch.linalg.qr(matrix).Q,),
-        lambda: (_one_by_one(lambda each: torch.linalg.qr(each).Q, matrix),),
-    ]
-    return _verified("qr", routines, is_wrong, (matrix,), lambda: (matrix,))[0]
+    def routine(matrix: Tensor) -> Tensor:
+        return torch.linalg.qr(matrix).Q
+
+    return _verified("qr", (routine, _one_by_one(routine)), is_wrong, (matrix,), lambda: (matrix,))[0]
 
 
 def _verified(
     name: str,
-    routines: Sequence[Callable[[], tuple[Tensor, ...]]],
+    routines: Sequence[Callable[..., Any]],
     is_wrong: Callable[..., Tensor],
     inputs: tuple[Tensor, ...],
     like: Callable[[], tuple[Tensor, ...]],
 ) -> tuple[Tensor, ...]:
     """The first result that is not wrong. Inputs that are not finite have none: tensors `like` results, all NaN."""
-    if not suits_cpu(inputs[0].device):
-        return routines[0]()
-    if is_traced() or not may_keep_tensors() or inputs[0].is_meta:
-        result = routines[0]()
+    if not is_cpu(inputs[0].device):
+        return as_tuple(routines[0](*inputs))
+    if wants_plain_operations() or not may_cache_tensors() or inputs[0].is_meta:
+        result = as_tuple(routines[0](*inputs))
         wrong = is_wrong(*(part.detach() for part in result))
         masks = (wrong.reshape(*wrong.shape, *[1] * (part.dim() - wrong.dim())) for part in result)
         return tuple(part.masked_fill(mask, math.nan) for part, mask in zip(result, masks, strict=True))
     failure: RuntimeError | None = None
     for routine in routines:
         try:
-            result = routine()
+            result = as_tuple(routine(*inputs))
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # torch.linalg.LinAlgError, or pivots that are no pivots
@@ -173,7 +160,7 @@ def _verified(
             with torch.no_grad():
                 if not bool(is_wrong(*(part.detach() for part in result)).any()):
                     return result
-        if not _finite(inputs):
+        if not all(bool(tensor.isfinite().all()) for tensor in inputs):
             return tuple(part * math.nan for part in like())
     shape = "x".join(map(str, inputs[0].shape))
     raise UnreliableRoutineError(
@@ -204,23 +191,16 @@ def _probes(length: int, like: Tensor) -> Tensor:
         index = torch.arange(1, length * _PROBES + 1, device=device).double()
         return ((index * index * 0.6180339887498949).frac() * 2 - 1).reshape(length, _PROBES).to(like.dtype)
 
-    return keep_constant(("probes", length, like.dtype), like.device, make)
+    return cached_constant(("probes", length, like.dtype), like.device, make)
 
 
-def _one_by_one(routine: Callable[..., Tensor], *batches: Tensor) -> Tensor:
+def _one_by_one(routine: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
     """A routine on each matrix of a batch alone: it is the batched forms that fail."""
-    lead = torch.broadcast_shapes(*(batch.shape[:-2] for batch in batches))
-    flat = [batch.expand(*lead, *batch.shape[-2:]).reshape(-1, *batch.shape[-2:]) for batch in batches]
-    return torch.stack([routine(*each) for each in zip(*flat, strict=True)]).reshape(
-        *lead, flat[-1].shape[-2], flat[-1].shape[-1]
-    )
 
+    def each_alone(*batches: Tensor) -> tuple[Tensor, ...]:
+        lead = torch.broadcast_shapes(*(batch.shape[:-2] for batch in batches))
+        flat = (batch.expand(*lead, *batch.shape[-2:]).reshape(-1, *batch.shape[-2:]) for batch in batches)
+        results = [as_tuple(routine(*each)) for each in zip(*flat, strict=True)]
+        return tuple(torch.stack(parts).reshape(*lead, *parts[0].shape) for parts in zip(*results, strict=True))
 
-def _eigenvectors_one_by_one(hermitian: Tensor) -> tuple[Tensor, Tensor]:
-    matrices = hermitian.reshape(-1, *hermitian.shape[-2:])
-    values, vectors = zip(*map(torch.linalg.eigh, matrices), strict=True)
-    return torch.stack(values).reshape(hermitian.shape[:-1]), torch.stack(vectors).reshape(hermitian.shape)
-
-
-def _finite(tensors: tuple[Tensor, ...]) -> bool:
-    return all(bool(tensor.isfinite().all()) for tensor in tensors)
+    return each_alone

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onelip.linalg.device_forms import suits_xla
+from onelip.linalg.devices import is_xla
 
 _PASSES = 3
 
@@ -51,6 +51,6 @@ def orthonormal_columns(matrix: Tensor) -> Tensor:
 
 def complex_matrix(real: Tensor, imag: Tensor) -> Tensor:
     """`torch.complex`, which XLA leaves to the host."""
-    if not suits_xla(real.device):
+    if not is_xla(real.device):
         return torch.complex(real, imag)
     return torch.view_as_complex(torch.stack([real, imag], dim=-1))

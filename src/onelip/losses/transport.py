@@ -37,8 +37,6 @@ class KR(Loss):
     def forward(self, values: Tensor, labels: Tensor) -> Tensor:
         """Values (batch,) or (batch, 1) of the critic and labels (batch,) that are 1 (or True) and 0 (or -1)."""
         flat, positive = _binary(values, labels)
-        if self.reduction == "mean":
-            return -_mean_difference(flat, positive)
         return reduced(-_shares(flat, positive), self.reduction)
 
 
@@ -55,8 +53,6 @@ class _HingedTransport(Loss):
 
     def _loss(self, values: Tensor, positive: Tensor) -> Tensor:
         hinge = F.relu(self.margin - torch.where(positive, values, -values))
-        if self.reduction == "mean":
-            return self.alpha * hinge.mean() - (1 - self.alpha) * _mean_difference(values, positive)
         each = hinge if hinge.dim() == 1 else hinge.mean(1)
         return reduced(self.alpha * each - (1 - self.alpha) * _shares(values, positive), self.reduction)
 
@@ -178,15 +174,11 @@ def _right_and_others(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return scores.gather(1, labels[:, None]).squeeze(1), scores.scatter(1, labels[:, None], -math.inf)
 
 
-def _mean_difference(values: Tensor, positive: Tensor) -> Tensor:
-    """Mean over positive minus mean over the others along the batch; 0 where one side is empty; then the mean."""
-    ups, downs = positive.sum(0), (~positive).sum(0)
-    difference = (values * positive).sum(0) / ups.clamp_min(1) - (values * ~positive).sum(0) / downs.clamp_min(1)
-    return torch.where((ups > 0) & (downs > 0), difference, 0.0).mean()
-
-
 def _shares(values: Tensor, positive: Tensor) -> Tensor:
-    """What each sample adds to `_mean_difference`, times the batch, so that their mean is that."""
+    """What each sample adds, times the batch, to the mean over positive minus the mean over the others.
+
+    Nothing where one side is empty. For scores (batch, classes) the mean over the classes.
+    """
     ups, downs = positive.sum(0), (~positive).sum(0)
     each = values * positive / ups.clamp_min(1) - values * ~positive / downs.clamp_min(1)
     shares = torch.where((ups > 0) & (downs > 0), len(values) * each, 0.0)

@@ -19,7 +19,7 @@ from onelip.layers.layer import LipschitzLayer
 from onelip.layers.operator_sources import HOOKS, serving
 from onelip.layers.operators import Operator
 from onelip.linalg.fourier import Size
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import wants_plain_operations
 from onelip.models.batch_parts import apply_in_parts, may_be_split
 
 _Model = TypeVar("_Model", bound=nn.Module)
@@ -64,7 +64,7 @@ class _AcceleratedForward:
         """Sizes that the last pass in training asked each layer for."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_traced():
+        if wants_plain_operations():
             return self._plain(*args, **kwargs)
         if self.model.training:
             with self._layers_together():

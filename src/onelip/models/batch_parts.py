@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_internals
 
 from onelip.linalg.convolution import same_convolution
-from onelip.linalg.device_forms import suits_cpu
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.devices import is_cpu
+from onelip.linalg.tensor_modes import wants_plain_operations
 
 SMALL = 2**14
 """Numbers of a batch up to which looking for hooks costs more than it brings."""
@@ -43,7 +43,7 @@ def pays_to_look_inside(network: nn.Module, x: Tensor) -> bool:
 
 def _evaluates_on_cpu(network: nn.Module, x: Tensor) -> bool:
     """Without gradients, and without a tracer."""
-    return not (network.training or torch.is_grad_enabled() or is_traced()) and suits_cpu(x.device)
+    return not (network.training or torch.is_grad_enabled() or wants_plain_operations()) and is_cpu(x.device)
 
 
 def _images_at_once(bytes_of_image: int) -> int:

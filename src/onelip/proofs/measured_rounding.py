@@ -99,12 +99,12 @@ def measured(bound: LayerBound, product: Product, bias_roundings: int = 0) -> La
     return replace(bound, step=step)
 
 
-def moving(function: Callable[[Tensor], Tensor]) -> LayerBound:
+def exact_step(function: Callable[[Tensor], Tensor]) -> LayerBound:
     """What moves, drops or negates entries, inserts zeros, or is relu: it rounds nothing and expands nothing."""
     return replace(exact_bound(), step=lambda now, _: now._replace(value=function(now.value)))
 
 
-def behind(prepare: Callable[[Tensor], Tensor], bound: LayerBound) -> LayerBound:
+def for_prepared_input(prepare: Callable[[Tensor], Tensor], bound: LayerBound) -> LayerBound:
     """The bound of a layer for inputs that are first moved or padded."""
     inner = bound.step
     if inner is None:
@@ -112,7 +112,7 @@ def behind(prepare: Callable[[Tensor], Tensor], bound: LayerBound) -> LayerBound
     return replace(bound, step=lambda now, arithmetic: inner(now._replace(value=prepare(now.value)), arithmetic))
 
 
-def minus(branch: LayerBound, bound: LayerBound) -> LayerBound:
+def input_minus(branch: LayerBound, bound: LayerBound) -> LayerBound:
     """`bound`, of x - branch(x), with what is rounded where x is known."""
     inner = branch.step
     if inner is None:

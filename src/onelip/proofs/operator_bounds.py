@@ -25,8 +25,7 @@ from onelip.layers.operators import (
 from onelip.layers.residual import ResidualMap
 from onelip.layers.volume_kernel import VolumeKernel
 from onelip.linalg.convolution import adjoint_kernel, grouped_convolution, same_convolution
-from onelip.linalg.fourier import torus_of, unpack
-from onelip.linalg.norms import real_parts
+from onelip.linalg.fourier import torus_of
 from onelip.proofs.layer_bound import (
     Arithmetic,
     LayerBound,
@@ -40,17 +39,15 @@ from onelip.proofs.layer_bound import (
 )
 from onelip.proofs.linear_bounds import (
     bias_norm,
-    blocks_norm_bound,
     convolution_bound,
     matrix_bound,
     spectral_bound,
+    spectral_factor,
     spectral_pair,
-    transforms_of,
 )
-from onelip.proofs.measured_rounding import Product, behind, measured, minus, moving
-from onelip.proofs.proven import SAFETY, magnitude_norm_bound, norm_bound
-from onelip.proofs.proven_convolution import same_convolution_of
-from onelip.proofs.proven_volumes import as_images, volume_norm_bounds
+from onelip.proofs.measured_rounding import Product, exact_step, for_prepared_input, input_minus, measured
+from onelip.proofs.proven import SAFETY
+from onelip.proofs.proven_convolution import same_convolution_of, volume_as_images, volume_norm_bounds
 
 Shape = tuple[int, ...]
 
@@ -61,7 +58,7 @@ def framed_bound(operator: Framed, input_shape: Shape, bias: Tensor | None) -> L
     frame = operator.frame
     inner = operator.core.bound(frame.core_shape(input_shape), bias)
     parts = frame.parts(input_shape)
-    return repeated(inner, parts) if parts > 1 else behind(frame.core_input, inner)
+    return repeated(inner, parts) if parts > 1 else for_prepared_input(frame.core_input, inner)
 
 
 @register_operator_bound(ScaledInput)
@@ -109,7 +106,7 @@ def _kernel_product(operator: Kernel, bias: Tensor | None) -> Product:
 def volume_kernel_bound(operator: VolumeKernel, input_shape: Shape, bias: Tensor | None) -> LayerBound:
     """The norm on the torus of the padded volume, as that of a convolution of images."""
     size, kernel, stride, dilation = input_shape[-3:], operator.kernel, operator.stride, operator.dilation
-    norm, magnitude = volume_norm_bounds(*as_images(kernel, size, stride, dilation, operator.padding, 1))
+    norm, magnitude = volume_norm_bounds(*volume_as_images(kernel, size, stride, dilation, operator.padding, 1))
     spans = (d * (k - 1) + 1 for d, k in zip(dilation, kernel.shape[-3:], strict=True))
     lengths = zip(size, operator.padding, spans, stride, strict=True)
     voxels = math.prod((length + sum(sides) - span) // step + 1 for length, sides, span, step in lengths)
@@ -125,7 +122,7 @@ def _volume_product(operator: VolumeKernel, bias: Tensor | None) -> Product:
 def frequencies_bound(operator: Frequencies, input_shape: Shape, bias: Tensor | None) -> LayerBound:
     """The largest norm of a matrix, times those of the floats that make up the DFT."""
     torus = torus_of(operator.dft)
-    return behind(lambda x: embedded(x, torus), spectral_bound(operator.matrices, operator.dft, bias))
+    return for_prepared_input(lambda x: embedded(x, torus), spectral_bound(operator.matrices, operator.dft, bias))
 
 
 @register_operator_bound(ResidualMap)
@@ -141,7 +138,7 @@ def residual_bound(operator: ResidualMap, input_shape: Shape, bias: Tensor | Non
     """
     shift = None if bias is None else operator.root.double() * bias.double()
     there, back = _residual_products(operator, input_shape, shift)
-    branch = compose(there, moving(F.relu), back)
+    branch = compose(there, exact_step(F.relu), back)
     norm, inner = there.lipschitz, branch.rounding
     assert inner is not None
 
@@ -150,7 +147,7 @@ def residual_bound(operator: ResidualMap, input_shape: Shape, bias: Tensor | Non
         return RoundingError(error.slope, 2 * error.constant)
 
     lipschitz = max(1.0, norm * norm * SAFETY - 1) if math.isfinite(norm) else math.inf
-    return minus(branch, added_to_input(replace(branch, rounding=rounding), lipschitz))
+    return input_minus(branch, added_to_input(replace(branch, rounding=rounding), lipschitz))
 
 
 def _residual_products(
@@ -185,37 +182,9 @@ def reflection_bound(operator: BlockReflection, input_shape: Shape, bias: Tensor
 def _factor_bounds(factor: Matrix | Kernel | Frequencies, input_shape: Shape) -> tuple[LayerBound, LayerBound]:
     """A and A^T, with the norm of A for both."""
     if isinstance(factor, Frequencies):
-        return _frequency_factor_bounds(factor)
+        return spectral_factor(factor.matrices, factor.dft)
     if isinstance(factor, Matrix):
         inner, adjoint = (*input_shape[:-1], len(factor.matrix)), Matrix(factor.matrix.mT)
         return factor.bound(input_shape, None), adjoint.bound(inner, None)
     inner, adjoint = (len(factor.kernel), *input_shape[1:]), Kernel(adjoint_kernel(factor.kernel), factor.padding_mode)
     return factor.bound(input_shape, None), adjoint.bound(inner, None)
-
-
-def _frequency_factor_bounds(factor: Frequencies) -> tuple[LayerBound, LayerBound]:
-    """M F and F^T M^T with the float matrices of the DFT F; an inner product of parts has two terms per channel."""
-    transforms = transforms_of(factor.dft)
-    numbers = math.prod(len(matrix) for matrix in transforms)
-    channels, columns = factor.matrices.shape[-2:]
-    blocks = unpack(factor.matrices.double(), torus_of(factor.dft))
-    norm = blocks_norm_bound(blocks)
-    magnitude = max(magnitude_norm_bound(real_parts(block).abs().sum(-1)) for block in blocks)
-    products = (
-        linear_bound(norm, magnitude, terms=2 * inputs + 2, outputs=outputs * numbers)
-        for inputs, outputs in ((channels, columns), (columns, channels))
-    )
-    steps = [
-        linear_bound(
-            norm_bound(matrix), magnitude_norm_bound(matrix), terms=matrix.shape[1], outputs=channels * numbers
-        )
-        for matrix in transforms
-    ]
-    backwards = [
-        linear_bound(
-            norm_bound(matrix), magnitude_norm_bound(matrix.mT), terms=matrix.shape[0], outputs=channels * numbers
-        )
-        for matrix in reversed(transforms)
-    ]
-    first, second = products
-    return compose(*steps, first), compose(second, *backwards)

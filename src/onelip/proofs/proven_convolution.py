@@ -10,11 +10,13 @@ its norm is max_f ||K^(f)||. All else is reduced to that case by maps of known n
 * Other paddings copy pixels. Where that is not the torus itself, the copying has norm sqrt(copies) along each axis,
   and an unpadded convolution follows.
 * Groups act on separate channels: the norm is the *maximum* over the groups.
+* Volumes are images (`onelip.linalg.block_taps`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -22,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
-from onelip.linalg.block_taps import block_taps
+from onelip.linalg.block_taps import block_taps, slices_below, volume_torus
 from onelip.linalg.fourier import Size, half_width
 from onelip.proofs.exact_scaling import scaled
 from onelip.proofs.proven import BATCH_ENTRIES, SAFETY, UNIT_ROUNDOFF, gamma, magnitude_norm_bound, norm_bound
@@ -151,6 +153,27 @@ def single_stride_shape(convolution: Convolution, size: Size) -> tuple[tuple[int
     taps = (-(-_span(convolution, axis) // stride[axis]) for axis in (0, 1))
     shape = (convolution.groups, outputs, inputs * stride[0] * stride[1], *taps)
     return shape, (max(rows.tori) // stride[0], max(columns.tori) // stride[1])
+
+
+def volume_as_images(
+    kernel: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    groups: int,
+) -> tuple[Convolution, Size]:
+    """The convolution of images of stride 1 that one of volumes is part of, and its torus."""
+    spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel.shape[-3:], strict=True)]
+    slices, rows, columns = volume_torus(size, spans, stride, padding)
+    images = slices_below(block_taps(kernel.detach(), stride, dilation), rows)
+    return Convolution(images, groups=groups), (slices * rows, columns)
+
+
+def volume_norm_bounds(images: Convolution, torus: Size) -> tuple[float, float]:
+    """Norms of the convolution of volumes that `volume_as_images` made these of, and of its magnitudes."""
+    norm = torus_norm_bound(images.kernel.unflatten(0, (images.groups, -1)), torus)
+    return norm, convolution_magnitude_bound(images, torus)
 
 
 def torus_norm_bound(kernel: Tensor, torus: Size) -> float:

@@ -22,7 +22,7 @@ from onelip.bench.measurement.memory import GIB, MemoryUse, measure_memory
 from onelip.bench.measurement.networks import build_network, random_batch
 from onelip.bench.records import NetworkSpec, RunStatus, read_record
 from onelip.errors import InvalidInputError
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 
 NETWORK = NetworkSpec(method="standard", width=4)
 PREDICTION = Measurement("memory", NETWORK, 2, PREDICTED)
@@ -193,7 +193,7 @@ def test_memory_for_a_gpu_is_predicted_in_its_own_forms() -> None:
     cpu = measure(Measurement("memory", network, 4, PREDICTED))["training"]
     accelerator = measure(Measurement("memory", network, 4, PREDICTED_ON_GPU))["training"]
     device = torch.device("cpu")
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         real = measure_memory(build_network(network, device), *random_batch(network, 4, device)).training
     assert abs(accelerator - real) <= 0.01 * real, (accelerator, real)
     assert abs(accelerator - cpu) >= 0.02 * cpu, (accelerator, cpu)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from onelip.layers.blocks.grouping import HalveAndUnshuffle
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 
 LAYOUTS = {
     "channels first": lambda x: x.contiguous(),
@@ -49,7 +49,7 @@ def test_every_number_is_where_it_belongs(
     module, expected = HalveAndUnshuffle(group_size, next_size), by_definition(x, group_size, next_size)
     assert torch.equal(module(x), expected)
     assert torch.equal(torch.func.vjp(module, x)[0], expected), "what compilers and torch.func get"
-    with device_forms("accelerator"):
+    with pretend_device("accelerator"):
         assert torch.equal(module(x), expected)
     if layout != "channels first":
         assert module(x).is_contiguous(memory_format=torch.channels_last)

@@ -15,7 +15,7 @@ from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.methods.sandwich import SandwichFrequencies
 from onelip.layers.sandwich_factors import SandwichFactors, WideSandwich
 from onelip.linalg.orthogonal import cayley, lower_block
-from onelip.linalg.tensor_modes import observed
+from onelip.linalg.tensor_modes import traced_operations
 
 SIZES = [(1, 1), (2, 2), (3, 3), (4, 4), (6, 5), (9, 9)]
 """Tori of real frequencies alone, of one matrix with even and odd sides, and of two matrices."""
@@ -60,7 +60,7 @@ def test_outputs_and_gradients_are_those_of_plain_operations(
 ) -> None:
     """In float64, where torch differentiates every step."""
     layer, x = _layer(**options), _images(size)
-    with observed():
+    with traced_operations():
         expected = _pass(layer, x)
     _make_all_wide(monkeypatch)
     assert isinstance(_core(layer, size), WideSandwich)
@@ -139,7 +139,7 @@ def test_which_layers_are_wide() -> None:
         assert not SandwichConv2d(512, 512, 3, groups=2).train().transforms_separately(request)
         with onelip.exact_transforms():
             assert isinstance(wide.transform((8, 8)), SandwichFrequencies)
-        with observed():
+        with traced_operations():
             assert isinstance(wide.transform((8, 8)), SandwichFrequencies)
 
 

@@ -30,7 +30,7 @@ from onelip.bench.records.machine import device_name
 from onelip.errors import InvalidInputError, one_line
 from onelip.factories import factory_source, is_factory_name
 from onelip.layers import get_method
-from onelip.linalg.device_forms import Forms, device_forms
+from onelip.linalg.devices import Forms, pretend_device
 from onelip.protocol import REFERENCE
 
 Quantity = Literal["time", "memory", "macs", "certify"]
@@ -39,7 +39,7 @@ PREDICTED = "meta"
 """Device of what is known without running a network: tensors without data, computed with as on a CPU."""
 
 PREDICTED_ON_GPU = "meta:gpu"
-"""The same as on a GPU, which takes other forms of the layers (`onelip.linalg.device_forms`)."""
+"""The same as on a GPU, which takes other forms of the layers (`onelip.linalg.devices`)."""
 
 _MEASURING = {"time": throughput, "memory": memory, "macs": macs, "certify": certify_time}
 
@@ -190,7 +190,7 @@ def measure(measurement: Measurement) -> dict[str, Any]:
     """The metrics, without a record."""
     forms: Forms = "cpu" if measurement.device in ("cpu", PREDICTED) else "accelerator"
     if measurement.is_prediction:
-        with device_forms(forms), without_memory():
+        with pretend_device(forms), without_memory():
             return _measure(measurement, torch.device("meta"))
     device = torch.device(measurement.device)
     needed = _predicted_training(measurement.network, measurement.batch_size, forms)

@@ -32,7 +32,7 @@ from onelip.bench.records import NetworkSpec
 from onelip.bench.records.machine import machine_facts
 from onelip.errors import InvalidInputError, one_line
 from onelip.layers import MethodInfo
-from onelip.linalg.device_forms import device_forms
+from onelip.linalg.devices import pretend_device
 
 Kind = Literal["convolution", "linear"]
 
@@ -128,7 +128,7 @@ def second_device(name: str | None = None) -> torch.device | None:
 
 def forms_of(device: torch.device) -> AbstractContextManager[None]:
     """The forms that layers take on the device; a CPU stands for an accelerator here."""
-    return device_forms("accelerator") if device.type == "cpu" else nullcontext()
+    return pretend_device("accelerator") if device.type == "cpu" else nullcontext()
 
 
 @dataclass(frozen=True)

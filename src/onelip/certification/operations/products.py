@@ -25,8 +25,13 @@ from onelip.proofs.linear_bounds import bias_norm, matrix_bound
 from onelip.proofs.measured_rounding import Product, measured
 from onelip.proofs.proof_cost import convolution_proof_cost, norm_proof_cost
 from onelip.proofs.proven import SAFETY
-from onelip.proofs.proven_convolution import Convolution, convolution_magnitude_bound, convolution_norm_bound
-from onelip.proofs.proven_volumes import as_images, volume_norm_bounds
+from onelip.proofs.proven_convolution import (
+    Convolution,
+    convolution_magnitude_bound,
+    convolution_norm_bound,
+    volume_as_images,
+    volume_norm_bounds,
+)
 
 _WEIGHTS = "its weights depend on the input, and a product of two such values has no Lipschitz constant"
 _BIAS = "its bias depends on the input; add it in a step of its own"
@@ -167,7 +172,7 @@ def conv_norms(
 ) -> tuple[float, float]:
     """Proven norms of a convolution along one, two or three axes, and of its magnitudes."""
     if len(size) == 3:
-        images, torus = as_images(kernel, size, stride, dilation, padding, groups)
+        images, torus = volume_as_images(kernel, size, stride, dilation, padding, groups)
         announce(call.place, convolution_proof_cost(images, torus))
         return volume_norm_bounds(images, torus)
     if len(size) == 1:

@@ -35,7 +35,7 @@ from onelip.linalg.fourier import Size, pack, packed_to_kernel, torus_blocks
 from onelip.linalg.polar import training_polar_factor
 from onelip.proofs.layer_bound import LayerBound
 from onelip.proofs.linear_bounds import spectral_bound
-from onelip.proofs.measured_rounding import behind
+from onelip.proofs.measured_rounding import for_prepared_input
 
 
 def dilation_on(size: Size, sides: Size, padding_mode: PaddingMode) -> Size:
@@ -75,7 +75,7 @@ def dilated_bound(operator: DilatedFrequencies, input_shape: tuple[int, ...], bi
     """The bound of the k x k matrices, on each residue class; rounding is measured where there is only one."""
     core = operator.core
     classes = math.prod(dilation_on((input_shape[-2], input_shape[-1]), core.image, operator.padding_mode))
-    return behind(lambda x: embedded(x, core.image), spectral_bound(core.matrices, core.dft, bias, classes))
+    return for_prepared_input(lambda x: embedded(x, core.image), spectral_bound(core.matrices, core.dft, bias, classes))
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ from onelip.layers.contract import Request, Traits
 from onelip.layers.kernel_layers import KernelConv2d, PolarLinear
 from onelip.layers.operators import Kernel
 from onelip.layers.registry import MethodInfo
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.polar import polar_factor, training_polar_factor, trains_in_single
 from onelip.linalg.rescaling import rescaled_isometry
 
 
 def newton_polar_factor(matrix: Tensor, approximate: bool) -> Tensor:
     """The polar factor by Newton's iteration; in float32 training, and on other devices, by what is fastest there."""
-    if trains_in_single(matrix, approximate) or not suits_cpu(matrix.device):
+    if trains_in_single(matrix, approximate) or not is_cpu(matrix.device):
         return training_polar_factor(matrix, approximate)
     return polar_factor(matrix, iteration="newton")
 

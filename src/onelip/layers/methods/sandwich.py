@@ -47,7 +47,7 @@ from onelip.layers.operators import (
 from onelip.layers.registry import MethodInfo
 from onelip.layers.sandwich_factors import SandwichFactors, WideSandwich, factors
 from onelip.linalg.convolution import same_convolution
-from onelip.linalg.device_forms import suits_cpu, suits_xla
+from onelip.linalg.devices import is_cpu, is_xla
 from onelip.linalg.fourier import (
     RealDFT,
     Size,
@@ -56,10 +56,10 @@ from onelip.linalg.fourier import (
     torus_of,
     unpack,
 )
-from onelip.linalg.tensor_modes import is_traced
+from onelip.linalg.tensor_modes import wants_plain_operations
 from onelip.proofs.layer_bound import LayerBound, compose
 from onelip.proofs.linear_bounds import blocks_norm_bound, dft_norm_bound, matrix_bound, spectral_bound
-from onelip.proofs.measured_rounding import Product, behind, measured, moving
+from onelip.proofs.measured_rounding import Product, exact_step, for_prepared_input, measured
 from onelip.proofs.proven import SAFETY, norm_bound
 
 LINEAR_START_BIAS = 0.01
@@ -92,7 +92,7 @@ class SandwichProduct(Operator):
 
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """Two matrix products and an activation between them, which accelerators do not keep (XLA decides itself)."""
-        if suits_cpu(x.device) or suits_xla(x.device) or is_traced() or not torch.is_grad_enabled():
+        if is_cpu(x.device) or is_xla(x.device) or wants_plain_operations() or not torch.is_grad_enabled():
             return self._both(x, bias)
         y: Any = checkpoint(self._both, x, bias, use_reentrant=False, preserve_rng_state=False)
         return y
@@ -114,7 +114,7 @@ def product_bound(operator: SandwichProduct, input_shape: tuple[int, ...], bias:
     norm = norm_bound(torch.cat([operator.outer.mT, operator.inner], dim=-1))
     there = measured(matrix_bound(operator.inner, bias, rows), Product(product, operator.inner, bias))
     back = measured(matrix_bound(operator.outer, None, rows), Product(product, operator.outer))
-    return replace(compose(there, moving(F.relu), back), lipschitz=norm**2 / 2 * SAFETY)
+    return replace(compose(there, exact_step(F.relu), back), lipschitz=norm**2 / 2 * SAFETY)
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,8 @@ def frequencies_bound(operator: SandwichFrequencies, input_shape: tuple[int, ...
     norm = blocks_norm_bound(tuple(torch.cat([v.mH, u], dim=-1) for v, u in zip(*blocks, strict=True)))
     there, back = spectral_bound(operator.inner, dft, bias), spectral_bound(operator.outer, dft)
     lipschitz = (norm * dft_norm_bound(dft) ** 2) ** 2 / 2 * SAFETY
-    whole = replace(compose(there, moving(F.relu), back), lipschitz=lipschitz)
-    return behind(lambda x: embedded(x, torus), whole)
+    whole = replace(compose(there, exact_step(F.relu), back), lipschitz=lipschitz)
+    return for_prepared_input(lambda x: embedded(x, torus), whole)
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class SandwichConv2d(_Sandwich, LipschitzConv2d):
         """Wide layers in training, in the type of their parameters."""
         if request.size is None or "psi" in self.tensors_to_transform():
             return False
-        if not suits_cpu(self.weight.device):
+        if not is_cpu(self.weight.device):
             return recomputes(self, request)
         keeps_type = request.approximate and self.weight.element_size() >= 4
         is_one_layer = self.groups == 1  # groups are transformed as a batch of layers

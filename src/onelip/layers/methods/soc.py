@@ -30,7 +30,7 @@ from onelip.layers.layer import LayerOptions
 from onelip.layers.operators import Matrix, Operator, register_operator_bound
 from onelip.layers.registry import MethodInfo
 from onelip.linalg.convolution import PaddingMode, adjoint_kernel, same_convolution
-from onelip.linalg.device_forms import suits_cpu
+from onelip.linalg.devices import is_cpu
 from onelip.linalg.fourier import Size
 from onelip.linalg.norms import gram_norm_bound, over_norm
 from onelip.linalg.orthogonal import all_within, skew_exponential, skew_exponential_rows
@@ -249,7 +249,7 @@ def exponential_rows(weight: Tensor, approximate: bool = False, in_use: int | No
     if rows == weight.shape[-1]:
         unit = over_norm(skew, bound)
         degree = training_degree(skew, approximate)
-        if degree is None or not suits_cpu(skew.device):
+        if degree is None or not is_cpu(skew.device):
             return skew_exponential(unit, degree)
         if in_use is not None:
             return first_rows(unit, in_use)

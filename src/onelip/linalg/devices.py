@@ -16,37 +16,40 @@ from typing import Literal
 import torch
 
 Forms = Literal["cpu", "accelerator", "xla", "mps"]
-_FORCED: ContextVar[Forms | None] = ContextVar("device_forms", default=None)
+_PRETENDED: ContextVar[Forms | None] = ContextVar("pretend_device", default=None)
 
 
-def suits_cpu(device: torch.device) -> bool:
+def _kind(device: torch.device) -> str:
+    """The type of device that tensors are computed as on: its own, unless another one is pretended."""
+    forced = None if torch.compiler.is_compiling() else _PRETENDED.get()  # compilers do not follow context variables
+    return device.type if forced is None else forced
+
+
+def is_cpu(device: torch.device) -> bool:
     """Whether tensors of this device are computed as on CPUs. Meta tensors stand for those of a CPU."""
-    forced = None if torch.compiler.is_compiling() else _FORCED.get()  # compilers do not follow context variables
-    return device.type in ("cpu", "meta") if forced is None else forced == "cpu"
+    return _kind(device) in ("cpu", "meta")
 
 
-def suits_xla(device: torch.device) -> bool:
+def is_xla(device: torch.device) -> bool:
     """Whether tensors of this device are computed by what XLA has."""
-    forced = None if torch.compiler.is_compiling() else _FORCED.get()
-    return device.type == "xla" if forced is None else forced == "xla"
+    return _kind(device) == "xla"
 
 
 def has_float64(device: torch.device) -> bool:
     """Whether the device computes in float64: Apple's does not."""
-    forced = None if torch.compiler.is_compiling() else _FORCED.get()
-    return device.type != "mps" if forced is None else forced != "mps"
+    return _kind(device) != "mps"
 
 
-def has_forced_forms() -> bool:
-    """Whether devices are computed on as if they were others."""
-    return _FORCED.get() is not None
+def is_pretended() -> bool:
+    """Whether another device is pretended."""
+    return _PRETENDED.get() is not None
 
 
 @contextmanager
-def device_forms(forms: Forms) -> Iterator[None]:
+def pretend_device(forms: Forms) -> Iterator[None]:
     """The forms of CPUs or of accelerators, whatever the device: to predict, count and test what runs elsewhere."""
-    token = _FORCED.set(forms)
+    token = _PRETENDED.set(forms)
     try:
         yield
     finally:
-        _FORCED.reset(token)
+        _PRETENDED.reset(token)
