@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jacobians import distance_from_isometry, jacobian, norm_at
 from layer_contract import CONVS, FEATURES, STATES, assert_close, fresh, image_size, input_shape, make, perturb, samples
+from shipped_methods import SHIPPED
 from torch import Tensor, nn
 
 from onelip.layers import MethodInfo, get_method, list_methods
@@ -116,7 +117,7 @@ def test_orthogonal_after_training_in_float32(method: MethodInfo, case: str) -> 
     assert distance_from_isometry(jacobian(layer.eval(), torch.randn(shape))) <= 1e-4
 
 
-@over(METHODS, "frequencies", "square")
+@over([method for method in METHODS if method.key in SHIPPED], "frequencies", "square")
 def test_the_cases_of_the_frequencies_are_such(method: MethodInfo, case: str) -> None:
     """They stand for all forms of a layer only while these kernels are applied by frequency."""
     transformed = make(method, case).transform(image_size(case))

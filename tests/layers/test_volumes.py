@@ -160,7 +160,7 @@ def test_a_network_of_volumes_converts_and_certifies(method: str) -> None:
 def test_refusals() -> None:
     with pytest.raises(InvalidInputError, match="lot has no convolution of volumes; use one of aol, bjorck, cpl"):
         create_conv3d("lot", 2, 2, 3)
-    with pytest.raises(InvalidInputError, match="one or three integers"):
+    with pytest.raises(InvalidInputError, match="one or three positive integers"):
         create_conv3d("aol", 2, 2, (3, 3))
     with pytest.raises(InvalidInputError, match="a stride and a dilation along the same axis"):
         create_conv3d("cpl", 2, 2, 3, stride=2, dilation=3)

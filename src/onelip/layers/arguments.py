@@ -68,13 +68,18 @@ def check_positive(layer: nn.Module, **numbers: int) -> None:
             raise InvalidInputError(f"{type(layer).__name__}: {name}={number!r} must be a positive integer")
 
 
+def integers(layer: nn.Module, name: str, value: Any, smallest: int, axes: int) -> Any:
+    """One integer for all axes, or one for each."""
+    numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
+    if len(numbers) != axes or any(type(number) is not int or number < smallest for number in numbers):
+        count, kind = "two" if axes == 2 else "three", "positive" if smallest == 1 else "non-negative"
+        raise InvalidInputError(f"{type(layer).__name__}: {name}={value!r} must be one or {count} {kind} integers")
+    return numbers
+
+
 def pair(layer: nn.Module, name: str, value: Any, smallest: int = 1) -> Size:
     """One integer, or one for rows and one for columns."""
-    numbers = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    if len(numbers) != 2 or any(type(number) is not int or number < smallest for number in numbers):
-        kind = "positive" if smallest == 1 else "non-negative"
-        raise InvalidInputError(f"{type(layer).__name__}: {name}={value!r} must be one or two {kind} integers")
-    return numbers[0], numbers[1]
+    return integers(layer, name, value, smallest, 2)
 
 
 def warn_of_squares(layer: nn.Module, needed: int) -> None:

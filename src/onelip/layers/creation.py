@@ -18,13 +18,9 @@ Variant = Literal["own", "published"]
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 _METHODS = find_methods()
-_TRANSPOSED = {key: transposed(method.conv) for key, method in _METHODS.items()}
-_OF_SIGNALS = {key: of_signals(method.conv) for key, method in _METHODS.items()}
 _OF_VOLUMES = {key: of_volumes(method.conv) for key, method in _METHODS.items() if method.conv.traits.holds_for_volumes}
-CLASSES = {
-    **{c.__name__: c for method in _METHODS.values() for c in (method.conv, method.linear_layer)},
-    **{c.__name__: c for variants in (_TRANSPOSED, _OF_SIGNALS, _OF_VOLUMES) for c in variants.values()},
-}
+_LAYERS = [(m.conv, m.linear_layer, transposed(m.conv), of_signals(m.conv)) for m in _METHODS.values()]
+CLASSES = {layer.__name__: layer for layers in (*_LAYERS, tuple(_OF_VOLUMES.values())) for layer in layers}
 """All layers of methods by their names."""
 
 
@@ -77,7 +73,7 @@ def create_conv_transpose(method: str, *args: Any, **kwargs: Any) -> LipschitzCo
         >>> create_conv_transpose("aol", 8, 4, kernel_size=4, stride=2, padding=1)(torch.rand(1, 8, 8, 8)).shape
         torch.Size([1, 4, 16, 16])
     """
-    return _TRANSPOSED[get_method(method).key](*args, **kwargs)
+    return transposed(get_method(method).conv)(*args, **kwargs)
 
 
 def create_conv1d(method: str, *args: Any, **kwargs: Any) -> LipschitzConv1d:
@@ -89,7 +85,7 @@ def create_conv1d(method: str, *args: Any, **kwargs: Any) -> LipschitzConv1d:
         >>> create_conv1d("lot", 1, 8, kernel_size=5, stride=4)(torch.rand(2, 1, 64)).shape
         torch.Size([2, 8, 16])
     """
-    return _OF_SIGNALS[get_method(method).key](*args, **kwargs)
+    return of_signals(get_method(method).conv)(*args, **kwargs)
 
 
 def create_conv3d(method: str, *args: Any, **kwargs: Any) -> LipschitzConv3d:

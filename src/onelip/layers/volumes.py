@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onelip.errors import InvalidInputError
+from onelip.layers.arguments import integers
 from onelip.layers.convolutions import LipschitzConv2d
 from onelip.layers.fused import FusedConvolution, FusedLayer
 from onelip.layers.geometry import Geometry
@@ -56,9 +57,10 @@ class LipschitzConv3d(LipschitzConv2d):
         **options: Any,
     ) -> None:
         """As `nn.Conv3d`; `options` are init, lipschitz, device, dtype and the method's own."""
-        self._taps = self._three("kernel_size", kernel_size)
-        self._steps, self._spread = self._three("stride", stride), self._three("dilation", dilation)
-        self._given_padding = padding if isinstance(padding, str) else self._three("padding", padding, 0)
+        self._taps: Volume = integers(self, "kernel_size", kernel_size, 1, 3)
+        self._steps: Volume = integers(self, "stride", stride, 1, 3)
+        self._spread: Volume = integers(self, "dilation", dilation, 1, 3)
+        self._given_padding = padding if isinstance(padding, str) else integers(self, "padding", padding, 0, 3)
         if self._given_padding not in ("same", "valid") and isinstance(padding, str):
             raise InvalidInputError(
                 f'{type(self).__name__}: padding={padding!r} is not supported, use "same", "valid" or integers'
@@ -75,14 +77,6 @@ class LipschitzConv3d(LipschitzConv2d):
         self.stride: Any = self._steps
         self.dilation: Any = self._spread
         self.padding: Any = self._given_padding
-
-    def _three(self, name: str, value: Any, smallest: int = 1) -> Volume:
-        numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,) * 3
-        if len(numbers) != 3 or any(type(number) is not int or number < smallest for number in numbers):
-            raise InvalidInputError(
-                f"{type(self).__name__}: {name}={value!r} must be one or three integers, {smallest} or more"
-            )
-        return numbers[0], numbers[1], numbers[2]
 
     def pixels_per_output(self, geometry: Geometry) -> int:
         """Voxels of a block."""
