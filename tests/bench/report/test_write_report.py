@@ -20,6 +20,7 @@ from onelip.bench.report.figures.labels import spread_positions
 from onelip.bench.report.method_style import method_style
 from onelip.bench.report.write_report import WrittenReport, write_report
 from onelip.errors import InvalidInputError
+from onelip.layers import list_methods
 
 
 @pytest.fixture(scope="module")
@@ -259,6 +260,15 @@ def test_colours_can_be_told_apart_by_everybody(theme: str, ground: str) -> None
     for key, colour in colours.items():
         before = float(weights @ colour) + 0.05
         assert max(before, behind) / min(before, behind) >= 4, key
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_method_has_a_colour_and_a_look_of_its_own(theme: str) -> None:
+    styles = [method_style(method.key) for method in list_methods()]
+    assert len({(style.marker, style.dashes) for style in styles}) == len(styles)
+    for a, b in itertools.combinations(styles, 2):
+        colours = [cielab(linear_rgb(getattr(style, theme))) for style in (a, b)]
+        assert np.linalg.norm(colours[0] - colours[1]) > 10, (a.key, b.key)
 
 
 def test_labels_keep_their_distance_and_order() -> None:

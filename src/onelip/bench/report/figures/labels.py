@@ -34,15 +34,19 @@ def spread_positions(wanted: Sequence[float], gap: float, low: float, high: floa
 
 
 def label_line_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], size: float = 8.5) -> None:
-    """Write (x, y, text, colour) to the right of the axes, each with a thin line to its point."""
+    """Write (x, y, text, colour) to the right of the axes, each with a thin line to its point.
+
+    The more there are, the farther they stand, so that the lines are not too steep to follow.
+    """
+    left = 1.01 + 0.003 * max(len(ends), 5)
     to_axes = axes.transData + axes.transAxes.inverted()
     points = [to_axes.transform((x, y)) for x, y, _, _ in ends]
     gap = 1.25 * size / (axes.bbox.height * _points_per_pixel(axes))
     placed = spread_positions([float(y) for _, y in points], gap, 0.0, 1.0)
     for (start_x, start_y), (_, _, text, colour), position in zip(points, ends, placed, strict=True):
         look = {"transform": axes.transAxes, "clip_on": False, "color": colour}
-        axes.add_line(Line2D([start_x + 0.015, 1.025], [start_y, position], linewidth=0.6, alpha=0.6, **look))
-        axes.text(1.035, position, text, fontsize=size, va="center", **look)
+        axes.add_line(Line2D([start_x + 0.015, left], [start_y, position], linewidth=0.6, alpha=0.6, **look))
+        axes.text(left + 0.01, position, text, fontsize=size, va="center", **look)
 
 
 def label_points(axes: Axes, points: Sequence[tuple[float, float, float, str, str]], size: float = 8.5) -> None:
