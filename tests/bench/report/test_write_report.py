@@ -277,6 +277,8 @@ def test_labels_keep_their_distance_and_order() -> None:
     assert all(b - a >= 0.08 - 1e-9 for a, b in itertools.pairwise(ordered))
     assert 0 <= ordered[0] <= ordered[-1] <= 1
     assert placed[3] == 0.1, "a label with room stays where it is"
+    assert spread_positions([0.5] * 3, 0.1, 0.0, 1.0) == pytest.approx([0.4, 0.5, 0.6]), "to both sides"
+    assert spread_positions([], 0.1, 0.0, 1.0) == []
     crowded = spread_positions([0.5] * 20, 0.1, 0.0, 1.0)
     assert sorted(crowded)[0] >= -1e-9
     assert sorted(crowded)[-1] <= 1 + 1e-9
