@@ -20,6 +20,7 @@ from onelip.bench.report.figures.labels import spread_positions
 from onelip.bench.report.method_style import method_style
 from onelip.bench.report.write_report import WrittenReport, write_report
 from onelip.errors import InvalidInputError
+from onelip.layers import list_methods
 
 
 @pytest.fixture(scope="module")
@@ -261,12 +262,23 @@ def test_colours_can_be_told_apart_by_everybody(theme: str, ground: str) -> None
         assert max(before, behind) / min(before, behind) >= 4, key
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_method_has_a_colour_and_a_look_of_its_own(theme: str) -> None:
+    styles = [method_style(method.key) for method in list_methods()]
+    assert len({(style.marker, style.dashes) for style in styles}) == len(styles)
+    for a, b in itertools.combinations(styles, 2):
+        colours = [cielab(linear_rgb(getattr(style, theme))) for style in (a, b)]
+        assert np.linalg.norm(colours[0] - colours[1]) > 10, (a.key, b.key)
+
+
 def test_labels_keep_their_distance_and_order() -> None:
     placed = spread_positions([0.5, 0.5, 0.52, 0.1, 0.99, 1.0], 0.08, 0.0, 1.0)
     ordered = sorted(placed)
     assert all(b - a >= 0.08 - 1e-9 for a, b in itertools.pairwise(ordered))
     assert 0 <= ordered[0] <= ordered[-1] <= 1
     assert placed[3] == 0.1, "a label with room stays where it is"
+    assert spread_positions([0.5] * 3, 0.1, 0.0, 1.0) == pytest.approx([0.4, 0.5, 0.6]), "to both sides"
+    assert spread_positions([], 0.1, 0.0, 1.0) == []
     crowded = spread_positions([0.5] * 20, 0.1, 0.0, 1.0)
     assert sorted(crowded)[0] >= -1e-9
     assert sorted(crowded)[-1] <= 1 + 1e-9

@@ -9,6 +9,7 @@ The check is the checksum of the zip, not of the decoded pixels: JPEG decoders m
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import zipfile
@@ -40,7 +41,6 @@ class _Files:
 
     names: list[str]
     read: Callable[[str], bytes]
-    close: Callable[[], None]
 
 
 def read_tiny_imagenet(
@@ -48,15 +48,12 @@ def read_tiny_imagenet(
 ) -> Dataset:
     """Decode the zip or folder; a part of the data set is accepted and says so in its note."""
     check_regular(path)
-    with reading(path, ", or not a Tiny ImageNet zip or folder"):
-        files = _open_folder(path) if path.is_dir() else _open_zip(path)
-        try:
-            ids, class_names = _classes(files, info)
-            train, test = _train_files(files, ids), _test_files(files, ids)
-            names, size = [name for name, _ in train + test], info.image_size
-            pixels = decode_all(lambda name: _decode_jpeg(files.read(name), name, size), names, info.shape, progress)
-        finally:
-            files.close()
+    with reading(path, ", or not a Tiny ImageNet zip or folder"), contextlib.ExitStack() as stack:
+        files = _of_folder(path) if path.is_dir() else _of_zip(stack.enter_context(zipfile.ZipFile(path)))
+        ids, class_names = _classes(files, info)
+        train, test = _train_files(files, ids), _test_files(files, ids)
+        names, size = [name for name, _ in train + test], info.image_size
+        pixels = decode_all(lambda name: _decode_jpeg(files.read(name), name, size), names, info.shape, progress)
     images = torch.from_numpy(pixels)
     labels = torch.tensor([label for _, label in train + test])
     split = len(train)
@@ -64,12 +61,10 @@ def read_tiny_imagenet(
     return Dataset(info, images[:split], labels[:split], images[split:], labels[split:], class_names, note)
 
 
-def _open_zip(path: Path) -> _Files:
-    archive = zipfile.ZipFile(path)
+def _of_zip(archive: zipfile.ZipFile) -> _Files:
     # The common top folder is cut off; what lies outside it (macOS adds such things) is ignored.
     top = next((name.removesuffix("wnids.txt") for name in archive.namelist() if name.endswith("wnids.txt")), None)
     if top is None:
-        archive.close()
         raise InvalidInputError("not a Tiny ImageNet zip: there is no wnids.txt in it")
     names = [name.removeprefix(top) for name in archive.namelist() if name.startswith(top)]
 
@@ -77,10 +72,10 @@ def _open_zip(path: Path) -> _Files:
         check_size(name, archive.getinfo(top + name).file_size, LARGEST_FILE)  # zipfile reads no more than this
         return archive.read(top + name)
 
-    return _Files(names, read, archive.close)
+    return _Files(names, read)
 
 
-def _open_folder(path: Path) -> _Files:
+def _of_folder(path: Path) -> _Files:
     top = next((folder for folder in (path, path / "tiny-imagenet-200") if (folder / "wnids.txt").is_file()), None)
     if top is None:
         raise InvalidInputError("not a Tiny ImageNet folder: there is no wnids.txt in it")
@@ -92,7 +87,7 @@ def _open_folder(path: Path) -> _Files:
         check_size(name, (top / name).stat().st_size, LARGEST_FILE)
         return (top / name).read_bytes()
 
-    return _Files(names, read, lambda: None)
+    return _Files(names, read)
 
 
 def _classes(files: _Files, info: DatasetInfo) -> tuple[dict[str, int], tuple[str, ...]]:

@@ -170,18 +170,20 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 def parse_memory(text: str) -> float:
     """Bytes of "24GB", "24 GiB", "24" or "800MB"; a card of 24 GB has 24 GiB (2^30), so both mean the same here."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(gb|gib|g|mb|mib|m|)", text.strip().lower())
-    if match is None or float(match[1]) <= 0:
-        raise InvalidInputError(f"{text!r} is not an amount of memory; write it as 24GB or 800MB")
-    return float(match[1]) * (2**20 if match[2].startswith("m") else GIB)
+    number, unit = _amount(text, "gb|gib|g|mb|mib|m|", "an amount of memory; write it as 24GB or 800MB")
+    return number * (2**20 if unit.startswith("m") else GIB)
 
 
 def parse_ratio(text: str) -> float:
     """2.0 of "2x" or "2"."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*x?", text.strip().lower())
+    return _amount(text, "x?", "a latency; write it as a multiple of the plain network's, such as 2x")[0]
+
+
+def _amount(text: str, units: str, what: str) -> tuple[float, str]:
+    match = re.fullmatch(rf"(\d+(?:\.\d+)?)\s*({units})", text.strip().lower())
     if match is None or float(match[1]) <= 0:
-        raise InvalidInputError(f"{text!r} is not a latency; write it as a multiple of the plain network's, such as 2x")
-    return float(match[1])
+        raise InvalidInputError(f"{text!r} is not {what}")
+    return float(match[1]), match[2]
 
 
 PUBLISHED_SOURCE = "published in the paper (its code, one A100)"

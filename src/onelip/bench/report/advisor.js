@@ -224,7 +224,7 @@ const onelipAdvisor = (() => {
     // Every point has its name, as long as names do not lie on each other: colours alone tell too few readers enough.
     const taken = [];
     for (const p of [...front, ...points.filter((q) => !front.includes(q))]) {
-      const width = 7.6 * label(p.v).length;
+      const width = (front.includes(p) ? 7.6 : 6.2) * label(p.v).length;
       const places = [[9, -7], [-9, -7], [9, 17], [-9, 17]].map(([dx, dy]) => ({ dx, x: px(p.x) + dx, y: py(p.y) + dy }));
       const box = (o) => ({ left: o.dx > 0 ? o.x : o.x - width, right: o.dx > 0 ? o.x + width : o.x, top: o.y - 11, bottom: o.y + 3 });
       const free = ({ left: l, right: r, top: t, bottom: b }) =>

@@ -261,17 +261,15 @@ def within_one_kind(trainings: list[StoredRun]) -> tuple[list[StoredRun], list[t
 
     The kind is the one with most trainings under a time budget. Trainings by epochs are the same everywhere.
     """
-    kinds_of = {run.folder: visible(run.record.machine.get("device") or "") for run in trainings}
-    timed = {
-        run.folder: kind for run in trainings if run.record.config.get("budget") and (kind := kinds_of[run.folder])
-    }
-    kinds = Counter(timed.values())
+    pairs = [(run, visible(run.record.machine.get("device") or "")) for run in trainings]
+    pairs = [(run, kind if run.record.config.get("budget") else "") for run, kind in pairs]
+    kinds = Counter(kind for _, kind in pairs if kind).most_common()
     if len(kinds) < 2:
         return trainings, [], ""
-    usual, count = kinds.most_common(1)[0]
-    others = [(run, timed[run.folder]) for run in trainings if timed.get(run.folder, usual) != usual]
-    compared = [run for run in trainings if timed.get(run.folder, usual) == usual]
-    rest = ", ".join(f"{number} on {kind}" for kind, number in kinds.most_common()[1:])
+    (usual, count), *rarer = kinds
+    others = [(run, kind) for run, kind in pairs if kind not in ("", usual)]
+    compared = [run for run, kind in pairs if kind in ("", usual)]
+    rest = ", ".join(f"{number} on {kind}" for kind, number in rarer)
     warning = (
         f"The study mixes kinds of device: {count} trainings with a time budget ran on {usual}, {rest}. "
         f"Within the same time they train for more or less, so only those on {usual} are compared."

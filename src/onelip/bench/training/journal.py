@@ -99,14 +99,10 @@ class ProgressDisplay:
         accuracy, certified = entry.get("validation_accuracy"), entry.get("validation_certified_accuracy_36")
         loss = entry.get("validation_loss")
         self._console.print(
-            f"{entry['epoch']:7.2f} {entry['train_loss']:10.4f} {_cell(loss, 8, 4)} {_percent(accuracy, 6)} "
-            f"{_percent(certified, 9)} {entry['images_per_second']:7.0f} {entry['train_seconds']:8.1f}"
+            f"{entry['epoch']:7.2f} {entry['train_loss']:10.4f} {_cell(loss, '8.4f')} {_cell(accuracy, '6.2f', 100)} "
+            f"{_cell(certified, '9.2f', 100)} {entry['images_per_second']:7.0f} {entry['train_seconds']:8.1f}"
         )
 
 
-def _cell(value: float | None, width: int, digits: int) -> str:
-    return f"{'-':>{width}}" if value is None else f"{value:{width}.{digits}f}"
-
-
-def _percent(value: float | None, width: int) -> str:
-    return _cell(None if value is None else 100 * value, width, 2)
+def _cell(value: float | None, form: str, factor: float = 1.0) -> str:
+    return "-".rjust(int(form[0])) if value is None else format(factor * value, form)

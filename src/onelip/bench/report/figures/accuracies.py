@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from matplotlib.lines import Line2D
 
 from onelip.bench.report.advice import pareto_front
 from onelip.bench.report.figures.drawing import (
     AXIS,
-    INK,
     Bar,
     ReportFigure,
     draw_mark,
     horizontal_bars,
     new_figure,
     plain_log_ticks,
-    tell,
 )
 from onelip.bench.report.figures.labels import label_points
 from onelip.bench.report.method_style import method_style
@@ -53,21 +48,13 @@ def _bars(name: str, title: str, found: list[tuple[TrainedModel, Share | None]],
     shown = known[:_MOST_BARS]
     if not shown:
         return []
-    bars, printed = [], {}
-    for place, (model, share) in enumerate(shown):
-        colour = method_style(model.network.method).light
-        bars.append(Bar(model.label, colour, 100 * share.mean, share.interval, str(share)))
-        if marks and (paper := published_result(model)):
-            theirs = paper.certified_36 if name == "certified" else paper.accuracy
-            printed[place] = 100 * theirs.mean if theirs else 0.0
+    bars = []
+    for model, share in shown:
+        paper = published_result(model) if marks else None
+        theirs = paper and (paper.certified_36 if name == "certified" else paper.accuracy)
+        colour, mark = method_style(model.network.method).light, 100 * theirs.mean if theirs else None
+        bars.append(Bar(model.label, colour, 100 * share.mean, share.interval, str(share), mark))
     radius = " at radius 36/255 (Euclidean norm)" if name == "certified" else ""
-    figure, axes = horizontal_bars(bars, f"{title.lower()} [%]", max(printed.values(), default=0.0))
-    look: dict[str, Any] = {"marker": "D", "linestyle": "", "color": "none", "markeredgecolor": INK}
-    for place, value in printed.items():
-        (mark,) = axes.plot(value, place, **look, markeredgewidth=1.2, markersize=6)
-        tell(mark, f"{bars[place].name} in the paper: {value:.1f}")
-    if printed:
-        axes.legend([Line2D([], [], **look)], ["published in the paper"], loc="lower right", fontsize=8.5)
     dataset, budget = shown[0][0].network.dataset, shown[0][0].budget.words
     best = "; ".join(f"{bar.name} {bar.words} %" for bar in bars[:3])
     rest = f" The best {_MOST_BARS} of {len(known)}." if len(known) > _MOST_BARS else ""
@@ -79,7 +66,7 @@ def _bars(name: str, title: str, found: list[tuple[TrainedModel, Share | None]],
             caption=f"{title}{radius} on the test set after a training of {budget}. Lines are 95 % intervals; the "
             f"figures are means ± standard errors.{rest}",
             alt=f"{title} on {dataset} in decreasing order: {best}.",
-            figure=figure,
+            figure=horizontal_bars(bars, f"{title.lower()} [%]"),
         )
     ]
 

@@ -194,7 +194,7 @@ def _bars(quantity: _Quantity, lines: _Lines, size: str) -> Figure:
     for method, value in quantity.ranked({method: line[size] for method, line in lines.items()}):
         style, words = method_style(method), quantity.show(value.median)
         bars.append(Bar(style.label, style.light, value.median / quantity.unit, quantity.interval(value), words))
-    return horizontal_bars(bars, f"{quantity.axis}, size {size}")[0]
+    return horizontal_bars(bars, f"{quantity.axis}, size {size}")
 
 
 Ratios = Mapping[str, Mapping[str, float]]

@@ -138,36 +138,45 @@ def _sides(value: float, interval: tuple[float, float]) -> list[list[float]]:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar with its name to the left and words behind its end."""
+    """A bar with its name to the left and words behind its end; `mark` is what the paper printed."""
 
     name: str
     colour: str
     value: float
     interval: Interval
     words: str
+    mark: float | None = None
 
     @property
     def end(self) -> float:
-        """Where bar and interval end."""
-        return max(self.value, self.interval[1]) if self.interval else self.value
+        """Where bar, interval and mark end."""
+        return max(self.value, self.interval[1] if self.interval else 0.0, self.mark or 0.0)
 
 
-def horizontal_bars(bars: Sequence[Bar], label: str, most: float = 0.0) -> tuple[Figure, Axes]:
-    """Bars from top to bottom, from 0 to all their ends and `most`."""
+def horizontal_bars(bars: Sequence[Bar], label: str) -> Figure:
+    """Bars from top to bottom, from 0 to all their ends."""
     figure = new_figure(WIDTH, 1.0 + 0.27 * len(bars))
     axes = figure.subplots()
     for place, bar in enumerate(bars):
         tell(axes.barh(place, bar.value, color=bar.colour, height=0.7)[0], f"{bar.name}: {bar.words}")
         if bar.interval is not None:
             axes.errorbar(bar.value, place, xerr=_sides(bar.value, bar.interval), ecolor=INK, elinewidth=1, fmt="none")
-        axes.annotate(bar.words, (bar.end, place), (4, 0), textcoords="offset points", va="center", fontsize=8.5)
+        if bar.mark is not None:
+            look: dict[str, Any] = {"marker": "D", "color": "none", "markeredgecolor": INK}
+            (mark,) = axes.plot(bar.mark, place, **look, linestyle="", markersize=6, label="published in the paper")
+            tell(mark, f"{bar.name} in the paper: {bar.mark:.1f}")
+        words = bar.words if bar.mark is None else f"{bar.words}, paper {bar.mark:.1f}"
+        behind = (8 if bar.end == bar.mark else 4, 0)
+        axes.annotate(words, (bar.end, place), behind, textcoords="offset points", va="center", fontsize=8.5)
+    if marks := [line for line in axes.get_lines() if line.get_marker() == "D"]:
+        axes.legend(handles=marks[:1], loc="lower right", bbox_to_anchor=(1, 1), fontsize=8.5)
     axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.3 * max([*(bar.end for bar in bars), most, 1e-9]))
+    axes.set_xlim(0, 1.3 * max([*(bar.end for bar in bars), 1e-9]))
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(label)
-    return figure, axes
+    return figure
 
 
 _LOG_STEPS = (

@@ -6,6 +6,7 @@ To be called when limits, scales and the layout of the axes are final.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -16,33 +17,36 @@ Rectangle = tuple[float, float, float, float]
 
 
 def spread_positions(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions as close to the wanted ones as a simple sweep gets them, at least `gap` apart and within the range.
+    """Positions close to the wanted ones, in their order, at least `gap` apart and within the range.
 
-    If the range is too small for all, the gap shrinks.
+    The mean of two sweeps, one that moves positions up and one that moves them down: crowds spread to both sides. If
+    the range is too small for all, the gap shrinks.
     """
-    if len(wanted) > 1:
-        gap = min(gap, (high - low) / (len(wanted) - 1))
+    last = len(wanted) - 1
+    gap = min(gap, (high - low) / max(last, 1))
     order = sorted(range(len(wanted)), key=lambda i: (wanted[i], i))
-    placed = [0.0] * len(wanted)
-    below = low - gap
-    for index in order:
-        below = placed[index] = min(max(wanted[index], below + gap, low), high)
-    above = high + gap
-    for index in reversed(order):
-        above = placed[index] = min(placed[index], above - gap)
-    return placed
+    # each leaves room for those below and above it
+    inside = [min(max(wanted[i], low + k * gap), high - (last - k) * gap) for k, i in enumerate(order)]
+    up = accumulate(inside, lambda below, own: max(own, below + gap))
+    down = accumulate(reversed(inside), lambda above, own: min(own, above - gap))
+    means = [(a + b) / 2 for a, b in zip(up, reversed(list(down)), strict=True)]
+    return [position for _, position in sorted(zip(order, means, strict=True))]
 
 
 def label_line_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], size: float = 8.5) -> None:
-    """Write (x, y, text, colour) to the right of the axes, each with a thin line to its point."""
+    """Write (x, y, text, colour) to the right of the axes, each with a thin line to its point.
+
+    The more there are, the farther they stand, so that the lines are not too steep to follow.
+    """
+    left = 1.01 + 0.003 * max(len(ends), 5)
     to_axes = axes.transData + axes.transAxes.inverted()
     points = [to_axes.transform((x, y)) for x, y, _, _ in ends]
     gap = 1.25 * size / (axes.bbox.height * _points_per_pixel(axes))
     placed = spread_positions([float(y) for _, y in points], gap, 0.0, 1.0)
     for (start_x, start_y), (_, _, text, colour), position in zip(points, ends, placed, strict=True):
         look = {"transform": axes.transAxes, "clip_on": False, "color": colour}
-        axes.add_line(Line2D([start_x + 0.015, 1.025], [start_y, position], linewidth=0.6, alpha=0.6, **look))
-        axes.text(1.035, position, text, fontsize=size, va="center", **look)
+        axes.add_line(Line2D([start_x + 0.015, left], [start_y, position], linewidth=0.6, alpha=0.6, **look))
+        axes.text(left + 0.01, position, text, fontsize=size, va="center", **look)
 
 
 def label_points(axes: Axes, points: Sequence[tuple[float, float, float, str, str]], size: float = 8.5) -> None:

@@ -18,7 +18,7 @@ from matplotlib.projections.polar import PolarAxes
 
 from onelip.bench.paper.published import published_epochs
 from onelip.bench.records.specs import NetworkSpec
-from onelip.bench.report.figures.drawing import AXIS, GRID, ReportFigure, new_figure, tell
+from onelip.bench.report.figures.drawing import GRID, ReportFigure, new_figure, tell
 from onelip.bench.report.findings import times_note, trainings_are_comparable
 from onelip.bench.report.method_style import method_style
 from onelip.bench.report.report_table import METHOD, Column, ReportTable, percent, ratio
@@ -169,7 +169,7 @@ def _panel(axes: PolarAxes, method: str, metrics: Sequence[RadarMetric]) -> None
     axes.set_theta_zero_location("N")
     axes.set_theta_direction(-1)
     axes.set_ylim(0, RINGS)
-    axes.set_yticks(range(1, RINGS + 1), [str(ring) for ring in range(1, RINGS + 1)], fontsize=6, color=AXIS)
+    axes.set_yticks(range(1, RINGS + 1), [str(ring) for ring in range(1, RINGS + 1)], fontsize=6)
     axes.set_rlabel_position(180 / len(metrics))  # half-way between two axes
     axes.set_xticks(angles, [""] * len(angles))
     for angle, metric in zip(angles, metrics, strict=True):
