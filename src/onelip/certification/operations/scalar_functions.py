@@ -102,8 +102,8 @@ def _part(value: Any, bases: list[Node], x: Traced) -> Any:
 def _spread(value: Tensor, x: Traced) -> Any:
     if not value.is_floating_point() and value.dtype != torch.bool and value.dim():
         raise _NoTermError
-    if value.numel() == 1:
-        return float(value)
+    if value.numel() and bool((value == value.flatten()[0]).all()):
+        return float(value.flatten()[0])
     shape = torch.broadcast_shapes(value.shape, x.shape)
     if shape != x.shape or (value.dim() == x.dim() and value.shape[0] != 1) or value.numel() > _LARGEST_CONSTANT:
         raise _NoTermError
