@@ -152,6 +152,7 @@ STEPS: list[Step] = [
     lambda a, b, c: torch.sigmoid(a) ** 3 + torch.square(torch.clamp(b, -2.0, 1.0)),
     lambda a, b, c: torch.sqrt(torch.relu(a) + 0.5) - torch.rsqrt(F.relu6(b) + 1.0),
     lambda a, b, c: torch.log(torch.sigmoid(a) + 0.1) + torch.log1p(torch.abs(b)),
+    lambda a, b, c: torch.log2(torch.sigmoid(a) + 0.1) + torch.log10(torch.cos(b) + 1.5) + torch.exp2(torch.tanh(a)),
     lambda a, b, c: c / (1 + torch.abs(a)) + torch.reciprocal(torch.sin(b) - 1.5),
     lambda a, b, c: F.softmax(a, 1) + F.log_softmax(b, -1) + torch.logsumexp(a, (1, 3), keepdim=True),
     lambda a, b, c: torch.cumsum(a, 2),
@@ -208,6 +209,7 @@ STEPS: list[Step] = [
     lambda a, b, c: torch.where(TRIANGLE, a, b) + b.masked_fill(TRIANGLE, c) + a.where(TRIANGLE, b),
     lambda a, b, c: torch.index_add(torch.ones_like(a), 2, torch.tensor([0, 0, 3]), b[:, :, 1:], alpha=0.5),
     lambda a, b, c: torch.scatter_add(torch.zeros_like(a), 2, places(len(a)), a),
+    lambda a, b, c: a.scatter(2, places(len(a)), 0.5) - b.index_fill(3, torch.tensor([0, 2]), 1.0) + torch.erfc(a),
     lambda a, b, c: fitted(F.fold(F.unfold(a, 3, padding=1), 4, 3, padding=1)) + fitted(torch.diff(b, dim=2)),
     lambda a, b, c: (
         fitted(F.interpolate(a, size=(7, 3), mode="bilinear")) + fitted(F.interpolate(b, 6, mode="bicubic"))
@@ -241,7 +243,9 @@ STEPS: list[Step] = [
         torch.addcdiv(a, torch.sin(a), 2 + torch.sin(b)), torch.tanh(a), torch.sin(b), value=0.5
     ),
     # constants of their own
-    lambda a, b, c: F.softmin(a, 1) + torch.nan_to_num(b) + torch.logaddexp(a, b) + torch.hypot(a, b),
+    lambda a, b, c: (
+        F.softmin(a, 1) + torch.nan_to_num(b) + torch.logaddexp(a, b) + torch.logaddexp2(b, a) + torch.hypot(a, b)
+    ),
     lambda a, b, c: fitted(torch.cdist(line(a), weights(3, 16, like=a))),
     lambda a, b, c: fitted(F.pairwise_distance(line(a), weights(1, 16, like=a))) + F.normalize(b, eps=0.5),
     lambda a, b, c: F.layer_norm(a, (4, 4), weights(4, 4, like=a), None, 0.5) + F.rms_norm(b, (4,), None, 0.3),

@@ -182,7 +182,7 @@ def test_constants_that_float32_does_not_hold_count_as_rounded(how: str) -> None
         (lambda x: x.prod(1), "multiplies"),
         (lambda x: x.half(), "one type"),
         (lambda x: torch.fft.rfft(x).abs(), "CayleyConv2d"),
-        (lambda x: x.masked_fill(x > 0, 0.0), "comparison"),
+        (lambda x: x.masked_fill(x > 0, 1.0), "choice by a condition"),
         (lambda x: F.max_pool2d(x.reshape(-1, 1, 2, 2), 2, return_indices=True)[0], "pool without"),
     ],
 )
@@ -215,3 +215,66 @@ def test_the_jump_of_softplus_is_an_error_not_a_slope(threshold: float) -> None:
     above = torch.nextafter(below, below + 1)
     assert model(below).argmax() != model(above).argmax()
     assert certify(model, below).radii == 0
+
+
+class Rewritten(nn.Module):
+    """A function of sequences (batch, 3, 4)."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function, self.weight = function, nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, self.weight)
+
+
+def hard_tanh(x: Tensor) -> Tensor:
+    ones = torch.ones_like(x)
+    return torch.where(x > 1, ones, torch.where(x < -1, -ones, x))
+
+
+WRITTEN: dict[str, tuple[Any, float]] = {
+    "ReLU by masked_fill": (lambda x, w: x.masked_fill(x < 0, 0.0), 1.0),
+    "ReLU by numbers 0 and 1": (lambda x, w: x * (x > 0).float(), 1.0),
+    "leaky ReLU by numbers 0 and 1": (lambda x, w: x * (x > 0).to(x.dtype) + 0.1 * x * (x <= 0).type_as(x), 1.1),
+    "Hardtanh by ones_like": (lambda x, w: hard_tanh(x), 1.0),
+    "the batch moved by movedim": (lambda x, w: x.movedim(0, 2).relu().moveaxis(2, 0), 1.0),
+    "the time in front, flipped": (lambda x, w: x.movedim(1, 0).flip(0).transpose(0, 1), 1.0),
+    "the time in front, softmax with a type": (
+        lambda x, w: x.transpose(0, 1).softmax(0, dtype=x.dtype).transpose(0, 1),
+        0.5,
+    ),
+    "a matrix times a vector": (lambda x, w: torch.mv(x[:, 0], w)[:, None].expand(-1, 2), 8**0.5),
+    "some places filled": (lambda x, w: x.index_fill(2, torch.tensor([0]), 1.0), 1.0),
+    "entries at other places": (
+        lambda x, w: torch.zeros_like(x).scatter(2, torch.arange(4).flip(0).expand(x.shape), x),
+        1.0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("function", "constant"), WRITTEN.values(), ids=WRITTEN)
+def test_other_ways_to_write_it_are_known(function: Any, constant: float) -> None:
+    bound = lipschitz_bound(Rewritten(function).eval(), (3, 4))
+    assert constant * (1 - 1e-6) <= bound <= constant * (1 + 1e-3)
+
+
+def test_two_entries_that_are_scattered_to_one_place_are_refused() -> None:
+    twice = Rewritten(lambda x, w: torch.zeros_like(x).scatter(2, torch.zeros(x.shape, dtype=torch.long), x))
+    with pytest.raises(UnknownLipschitzConstant, match="two entries go to one place"):
+        lipschitz_bound(twice.eval(), (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x, w: F.instance_norm(torch.ones(1, 3, 4), weight=x[0, :, 0]), "picks inputs out of the batch"),
+        (lambda x, w: F.layer_norm(torch.ones(2, 4), (4,), weight=x.sum((1, 2))), "its weight must not depend"),
+        (lambda x, w: torch.dstack([x[:, 0, 0], x[:, 0, 1]]), "would take the place of the batch"),
+        (lambda x, w: x.transpose(0, 1).max(w).transpose(0, 1), "the batch must be its first dimension"),
+    ],
+    ids=["an input", "a weight of the input", "dstack of numbers", "max of two with the time in front"],
+)
+def test_odd_arguments_are_refused_in_words(function: Any, words: str) -> None:
+    with pytest.raises(UnknownLipschitzConstant, match=words):
+        lipschitz_bound(Rewritten(function).eval(), (3, 4))

@@ -167,7 +167,9 @@ class Traced(Tensor):
 
 def by_input(value: Tensor, before: int | None, batch: int) -> Tensor:
     """A value with the batch as dimension 0: (batch, before, after) where it stands elsewhere."""
-    return value if before is None else value.reshape(before, batch, -1).transpose(0, 1)
+    if before is None:
+        return value
+    return value.reshape(before, batch, value.numel() // max(1, before * batch)).transpose(0, 1)
 
 
 class Jumping:
@@ -215,6 +217,12 @@ class Comparison:
         return other * self if isinstance(other, Traced) else self._jumps()
 
     __rmul__ = __mul__
+
+    def float(self, *_: Any) -> Comparison:
+        """0 and 1, of use as a factor alone."""
+        return self
+
+    to = type_as = double = float
 
     def _jumps(self, *_: Any) -> NoReturn:
         raise self.first.tracer.refused(

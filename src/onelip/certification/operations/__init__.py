@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-# Importing these registers the operations that they know.
-from onelip.certification.operations import (
-    arithmetic,
-    batch_elsewhere,
-    batch_inside,
-    bounded_products,
-    elementwise,
-    in_ranges,
-    linear_maps,
-    movement,
-    own_constants,
-    products,
-    reductions,
-    scalar_functions,
-    windows,
-)
+import importlib
+import pkgutil
+
 from onelip.certification.operations.batch_elsewhere import with_batch_first
 from onelip.certification.operations.refused import module_refusal, refusal
 from onelip.certification.operations.registered import RuleError, find_inside, find_operation
 
-__all__ = [
-    "RuleError",
-    "arithmetic",
-    "batch_elsewhere",
-    "batch_inside",
-    "bounded_products",
-    "elementwise",
-    "find_inside",
-    "find_operation",
-    "in_ranges",
-    "linear_maps",
-    "module_refusal",
-    "movement",
-    "own_constants",
-    "products",
-    "reductions",
-    "refusal",
-    "scalar_functions",
-    "windows",
-    "with_batch_first",
-]
+__all__ = ["RuleError", "find_inside", "find_operation", "module_refusal", "refusal", "with_batch_first"]
+
+for _module in pkgutil.iter_modules(__path__):  # each registers the operations that it knows
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -276,6 +276,8 @@ def _masked(kept: Tensor) -> Any:
 @operation("masked_fill")
 def masked_fill(call: Call, input: Traced, mask: Any, value: Any) -> Traced:
     """Constants where a constant mask is true."""
+    if isinstance(mask, Comparison):
+        return torch.where(mask, value, input)  # type: ignore[call-overload]
     if not isinstance(mask, Tensor):
         raise call.refused("its mask must not depend on the input, where it jumps")
     return _by_mask(call, ~mask.bool(), call.traced(input), value)

@@ -106,9 +106,14 @@ def _renamed(
     if isinstance(handler, functools.partial) and len(handler.args) == 2:  # a rule of `register_bound`
         handler, leading = handler.args[1], ()
     signature = inspect.signature(handler)
-    bound = signature.bind(*leading, *arguments, **keywords)
-    named = [name for name in _AXES if bound.arguments.get(name) not in (None, ())]
-    if not named and isinstance(signature.parameters["dim"].default, int):
+    dtype = {name: keywords[name] for name in keywords if name == "dtype" and name not in signature.parameters}
+    try:
+        bound = signature.bind(*leading, *arguments, **{name: keywords[name] for name in keywords if name not in dtype})
+    except TypeError as error:
+        raise call.refused(f"these arguments are not supported ({error})") from None
+    named = [name for name in _AXES if name in bound.arguments and not _is_missing(bound.arguments[name])]
+    parameter = signature.parameters.get("dim")
+    if not named and parameter is not None and isinstance(parameter.default, int):
         bound.apply_defaults()
         named = ["dim"]
     if len(named) != 1 or not isinstance(x, Traced):
@@ -122,4 +127,8 @@ def _renamed(
         return 0 if gone[-1] == place else gone[-1] + (gone[-1] < place)
 
     bound.arguments[named[0]] = mapped(given, moved)
-    return bound.args[len(leading) :], bound.kwargs, gone
+    return bound.args[len(leading) :], {**bound.kwargs, **dtype}, gone
+
+
+def _is_missing(dims: Any) -> bool:
+    return dims is None or isinstance(dims, Tensor) or dims == ()

@@ -23,7 +23,14 @@ from torch import Tensor
 from onelip.certification.graph import Moved, Rows, exactly
 from onelip.certification.operations.arithmetic import sum_rounding
 from onelip.certification.operations.numbers import magnitude
-from onelip.certification.operations.registered import Call, counted, inside_operation, integers, moved_indices
+from onelip.certification.operations.registered import (
+    Call,
+    counted,
+    inside_operation,
+    integers,
+    moved_indices,
+    operation,
+)
 from onelip.certification.traced import Traced
 from onelip.proofs.layer_bound import LayerBound, linear_bound
 from onelip.proofs.linear_bounds import bias_norm, matrix_bound
@@ -54,13 +61,23 @@ def permuted_batch(call: Call, x: Traced, order: Sequence[int]) -> Traced:
     return call.add([(x, 1.0)], value, exactly, facts=(Moved(indices),), shares_memory=True, before=before)
 
 
+@operation("permute")
 @inside_operation("permute")
-def permute(call: Call, input: Traced, *dims: Any) -> Traced:
-    """Dimensions in another order."""
-    order = integers(dims[0] if len(dims) == 1 else dims)
+def permute(call: Call, input: Traced, *sizes: Any, dims: Any = None) -> Traced:
+    """Dimensions in another order; where the batch is not the first, it has to come back before the end."""
+    order = integers(dims or (sizes[0] if len(sizes) == 1 else sizes))
     return permuted_batch(call, input, [counted(dim, input.dim()) for dim in order])
 
 
+@operation("movedim", "moveaxis")
+@inside_operation("movedim", "moveaxis")
+def movedim(call: Call, input: Traced, source: Any, destination: Any) -> Traced:
+    """Some dimensions go to other places."""
+    numbered = torch.empty([*range(input.dim())], device="meta").movedim(source, destination)
+    return permuted_batch(call, input, numbered.shape)
+
+
+@operation("transpose", "swapaxes", "swapdims")
 @inside_operation("transpose", "swapaxes", "swapdims")
 def transpose(call: Call, input: Traced, dim0: int, dim1: int) -> Traced:
     """Two dimensions change places."""
@@ -69,6 +86,8 @@ def transpose(call: Call, input: Traced, dim0: int, dim1: int) -> Traced:
     return permuted_batch(call, input, order)
 
 
+operation("adjoint")(lambda call, input: transpose(call, input, -2, -1))
+operation("t")(lambda call, input: permute(call, input, *range(input.dim())[::-1]))
 inside_operation("t")(lambda call, input: permute(call, input, *range(input.dim())[::-1]))
 
 
@@ -156,7 +175,7 @@ def matmul(call: Call, input: Any, other: Any) -> Traced:
     """W x, which mixes rows."""
     x = call.traced(other, "x W with a batch that is not the first dimension is not looked into; use F.linear before")
     weight = call.constant(input, "a product of two values that depend on the input has no Lipschitz constant")
-    if weight.dim() != 2 or x.dim() < 2 or _before(x) % math.prod(x.shape[:-1]):
+    if weight.dim() != 2 or x.dim() < 2 or not x.numel() or _before(x) % math.prod(x.shape[:-1]):
         raise call.refused(_INPUTS)
     columns = x.numel() // (x.tracer.batch * x.shape[-2])
     operands = {"matrix": weight}

@@ -41,6 +41,7 @@ _FIXED: dict[str, tuple[float, float, Range | None]] = {
     "atan": (1.0, 0.0, (-math.pi / 2, math.pi / 2)),
     "asinh": (1.0, 0.0, None),
     "erf": (1.12838, 0.0, (-1.0, 1.0)),
+    "erfc": (1.12838, 1.0, (0.0, 2.0)),
     "sigmoid": (0.25, 0.5, (0.0, 1.0)),
     "logsigmoid": (1.0, 0.6932, (-math.inf, 0.0)),
     "hardsigmoid": (0.1666668, 0.5, (0.0, 1.0)),

@@ -36,9 +36,18 @@ _MONOTONE: dict[str, tuple[Callable[[float], float], Range, str, Callable[..., R
     # it does not exceed, from the ends of the range; ulps)
     "exp": (math.exp, _UNDER_80, "exp", lambda _, high: (math.exp(high), math.exp(high)), LIBRARY_ULPS),
     "expm1": (math.expm1, _UNDER_80, "exp", lambda _, high: (math.exp(max(high, 0.0)), 1.0), LIBRARY_ULPS),
+    "exp2": (lambda x: 2.0**x, _UNDER_80, "exp", lambda _, high: (0.69315 * 2.0**high, 2.0**high), LIBRARY_ULPS),
     "sqrt": (math.sqrt, _POSITIVE, "sqrt", lambda low, _: (0.5 / math.sqrt(low), 0.5 * math.sqrt(low)), 4.0),
     "rsqrt": (_rsqrt, _POSITIVE, "sqrt", lambda low, _: (0.5 * _rsqrt(low) ** 3, _rsqrt(low)), 8.0),
     "log": (math.log, _POSITIVE, "log", lambda low, _: (1 / low, abs(math.log(low))), LIBRARY_ULPS),
+    "log2": (math.log2, _POSITIVE, "log", lambda low, _: (1.4427 / low, abs(math.log2(low))), LIBRARY_ULPS),
+    "log10": (
+        math.log10,
+        _POSITIVE,
+        "log",
+        lambda low, _: (0.4343 / low, abs(math.log10(low))),
+        LIBRARY_ULPS,
+    ),
     "log1p": (math.log1p, (-0.999, math.inf), "log", lambda low, _: (1 / (1 + min(low, 0.0)), 0.0), LIBRARY_ULPS),
 }
 

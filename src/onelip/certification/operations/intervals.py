@@ -9,8 +9,9 @@ beyond 2^300 are in no cell: programs have no certificate there.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -161,7 +162,7 @@ def _softplus(x: Tensor) -> Tensor:
     return torch.logaddexp(x, torch.zeros_like(x))
 
 
-_UNARY: dict[str, Unary] = {
+UNARY: dict[str, Unary] = {
     # name: (value, derivative, units of roundoff)
     "exp": (_rising(torch.exp, 0.0), _rising(torch.exp, 0.0), _LIBRARY_ULPS),
     "expm1": (_rising(torch.expm1), _rising(torch.exp, 0.0), _LIBRARY_ULPS),
@@ -183,7 +184,7 @@ _UNARY: dict[str, Unary] = {
 
 
 def _chained(name: str, a: Jet, arithmetic: Arithmetic) -> Jet:
-    value, slope, ulps = _UNARY[name]
+    value, slope, ulps = UNARY[name]
     low, high = value(a.low, a.high)
     least, most = _times(slope(a.low, a.high), (a.least, a.most))
     size = torch.maximum(low.abs(), high.abs())
@@ -277,33 +278,39 @@ def _power(a: Jet, exponent: float, arithmetic: Arithmetic) -> Jet:
     return _checked(Jet(low, high, least, most, carried + made, a.unsure), arithmetic)
 
 
+def _chosen(sure: Tensor, never: Tensor, first: Sequence[Tensor], second: Sequence[Tensor]) -> list[Tensor]:
+    """Ends (low, high, ...) of the first where it is sure to be chosen, of the second, or of both."""
+    ends = zip(first, second, itertools.cycle((torch.minimum, torch.maximum)))
+    return [torch.where(sure, a, torch.where(never, b, either(a, b))) for a, b, either in ends]
+
+
 def _either(condition: Jet, a: Jet, b: Jet, arithmetic: Arithmetic) -> Jet:
     """a where the condition is positive, b where it is negative; where it may be both, anything between."""
     sure, never = condition.low > 0, condition.high < 0
-    joined = [torch.minimum(a.low, b.low), torch.maximum(a.high, b.high)]
-    slopes = [torch.minimum(a.least, b.least), torch.maximum(a.most, b.most)]
-    found = [
-        torch.where(sure, one, torch.where(never, other, both))
-        for one, other, both in zip(a[:4], b[:4], [*joined, *slopes], strict=True)
-    ]
-    undecided = ~(sure | never)
     close = ~((condition.low > condition.error) | (condition.high < -condition.error))
     wrong = torch.maximum((a.high - b.low).abs(), (b.high - a.low).abs())
     own = torch.where(sure, a.error, torch.where(never, b.error, torch.maximum(a.error, b.error)))
     error = torch.where(close, torch.maximum(a.error, b.error) + wrong, own)
-    unsure = torch.where(sure, a.unsure, torch.where(never, b.unsure, True)) | condition.unsure | undecided
-    return _checked(Jet(*found, error, unsure), arithmetic)  # pyright: ignore[reportCallIssue]
+    unsure = torch.where(sure, a.unsure, torch.where(never, b.unsure, True)) | condition.unsure | ~(sure | never)
+    return _checked(Jet(*_chosen(sure, never, a[:4], b[:4]), error, unsure), arithmetic)  # pyright: ignore[reportCallIssue]
 
 
 def _larger(a: Jet, b: Jet, arithmetic: Arithmetic) -> Jet:
-    first, second = a.low >= b.high, b.low >= a.high
-    slopes = torch.minimum(a.least, b.least), torch.maximum(a.most, b.most)
-    least, most = (
-        torch.where(first, one, torch.where(second, other, both))
-        for one, other, both in ((a.least, b.least, slopes[0]), (a.most, b.most, slopes[1]))
-    )
-    low, high = torch.maximum(a.low, b.low), torch.maximum(a.high, b.high)
-    return _checked(Jet(low, high, least, most, torch.maximum(a.error, b.error), a.unsure | b.unsure), arithmetic)
+    slopes = _chosen(a.low >= b.high, b.low >= a.high, a[2:4], b[2:4])
+    ends = torch.maximum(a.low, b.low), torch.maximum(a.high, b.high)
+    return _checked(Jet(*ends, *slopes, torch.maximum(a.error, b.error), a.unsure | b.unsure), arithmetic)  # pyright: ignore[reportCallIssue]
+
+
+_OPERATIONS: dict[str, Callable[..., Jet]] = {
+    "add": _add,
+    "sub": lambda a, b, arithmetic: _add(a, _neg(b), arithmetic),
+    "neg": lambda a, _: _neg(a),
+    "mul": _mul,
+    "div": lambda a, b, arithmetic: _mul(a, _inverse(b, arithmetic), arithmetic),
+    "where": _either,
+    "maximum": _larger,
+    "minimum": lambda a, b, arithmetic: _neg(_larger(_neg(a), _neg(b), arithmetic)),
+}
 
 
 def _evaluated(term: Term, x: Jet, arithmetic: Arithmetic, known: dict[Term, Jet]) -> Jet:
@@ -314,30 +321,14 @@ def _evaluated(term: Term, x: Jet, arithmetic: Arithmetic, known: dict[Term, Jet
         _evaluated(part, x, arithmetic, known) if isinstance(part, Term) else _constant(part, x, arithmetic)
         for part in term.parts[: 1 if term.name == "pow" else None]
     ]
-    name = term.name
-    if name == "x":
+    if term.name == "x":
         found = x
-    elif name in _UNARY:
-        found = _chained(name, parts[0], arithmetic)
-    elif name == "add":
-        found = _add(parts[0], parts[1], arithmetic)
-    elif name == "sub":
-        found = _add(parts[0], _neg(parts[1]), arithmetic)
-    elif name == "neg":
-        found = _neg(parts[0])
-    elif name == "mul":
-        found = _mul(parts[0], parts[1], arithmetic)
-    elif name == "div":
-        found = _mul(parts[0], _inverse(parts[1], arithmetic), arithmetic)
-    elif name == "pow":
+    elif term.name in UNARY:
+        found = _chained(term.name, parts[0], arithmetic)
+    elif term.name == "pow":
         found = _power(parts[0], float(term.parts[1]), arithmetic)
-    elif name == "where":
-        found = _either(parts[0], parts[1], parts[2], arithmetic)
-    elif name == "maximum":
-        found = _larger(parts[0], parts[1], arithmetic)
     else:
-        assert name == "minimum", name
-        found = _neg(_larger(_neg(parts[0]), _neg(parts[1]), arithmetic))
+        found = _OPERATIONS[term.name](*parts, arithmetic)
     known[term] = found
     return found
 

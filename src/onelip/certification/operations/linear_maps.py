@@ -91,7 +91,7 @@ def _register(finish: Callable[..., Traced], function: Callable[..., Tensor], *n
     @operation(*names, **options)
     def linear(call: Call, *arguments: Any, **keywords: Any) -> Traced:
         x, apply = _as_function(call, function, arguments, keywords)
-        if function in (torch.index_add, torch.scatter_add):
+        if function in (torch.index_add, torch.scatter_add, torch.index_fill):
             call.dim(x, keywords["dim"] if "dim" in keywords else arguments[1])
         return finish(call, x, apply)
 
@@ -119,9 +119,7 @@ def _register_unpool(axes: int) -> None:
         """Entries at constant places."""
         places = call.constant(indices, "where its entries go jumps; only constant indices have a bound")
         if isinstance(places, Tensor):
-            flat = places.flatten(2).sort(-1).values
-            if bool((flat[..., 1:] == flat[..., :-1]).any()):
-                raise call.refused("two entries go to one place, and which of them is not said")
+            _check_different(call, places.flatten(2), 2)
         x, apply = _as_function(call, function, (input, indices, *arguments), keywords)
         return call.moved(x, apply(x.value), apply, view=False)
 
@@ -185,7 +183,25 @@ def _norm_of_nonnegative(apply: Callable[[Tensor], Tensor], shape: Sequence[int]
 
 _register(linear_map, torch.index_add, "index_add")
 _register(linear_map, torch.scatter_add, "scatter_add")
+_register(linear_map, torch.index_fill, "index_fill")
 _register(linear_map, F.fold, "fold", only=(F.fold,))
+
+
+@operation("scatter")
+def scatter(call: Call, input: Any, dim: int, index: Any, src: Any = None, value: Any = None) -> Traced:
+    """Numbers, or entries, at constant places."""
+    if isinstance(src, Tensor):
+        _check_different(call, call.constant(index, "where its entries go must not depend on the input"), dim)
+    x, apply = _as_function(call, torch.scatter, (input, dim, index, src if value is None else value), {})
+    call.dim(x, dim)
+    return linear_map(call, x, apply)
+
+
+def _check_different(call: Call, places: Tensor, dim: int) -> None:
+    """Refuse what torch leaves open: which of two entries at one place remains."""
+    found = places.sort(dim).values.movedim(dim, -1)
+    if bool((found[..., 1:] == found[..., :-1]).any()):
+        raise call.refused("two entries go to one place, and which of them is not said")
 
 
 def _differences(call: Call, x: Traced, run: Any) -> Traced:

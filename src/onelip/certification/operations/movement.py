@@ -16,15 +16,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onelip.certification.graph import Moved, exactly
-from onelip.certification.operations.batch_inside import permuted_batch
-from onelip.certification.operations.batch_inside import transpose as transpose_batch
 from onelip.certification.operations.elementwise import limits_rounding
 from onelip.certification.operations.numbers import magnitude
 from onelip.certification.operations.registered import (
     Call,
     counted,
     entries,
-    integers,
     operation,
     register_function,
     side_by_side,
@@ -116,18 +113,6 @@ def _by(
     return call.moved(x, function(x.value), function, copies=copies, view=view)
 
 
-@operation("permute")
-def permute(call: Call, input: Traced, *dims: Any, **keywords: Any) -> Traced:
-    """Dimensions in another order; from another place than the first the batch has to come back before the end."""
-    order = [counted(dim, input.dim()) for dim in integers(keywords.get("dims") or _numbers(dims))]
-    if order[0] != 0:
-        return permuted_batch(call, input, order)
-    return _by(call, input, lambda t: t.permute(order))
-
-
-operation("transpose", "swapaxes", "swapdims")(transpose_batch)
-
-
 def _moves(copies: bool = False, view: bool = True, fill: float | None = None) -> Callable[..., Any]:
     """How a movement is registered: what it gives is one value or several."""
 
@@ -142,7 +127,6 @@ def _moves(copies: bool = False, view: bool = True, fill: float | None = None) -
 
 
 for _finish, _function, *_names in (
-    (_moves(), lambda input, source, destination: input.movedim(source, destination), "movedim", "moveaxis"),
     (_moves(), lambda input, dim, start, length: input.narrow(dim, start, length), "narrow"),
     (_moves(), lambda input, dim, index: input.select(dim, index), "select"),
     (_moves(), lambda input, chunks, dim=0: input.chunk(chunks, dim), "chunk"),
@@ -292,13 +276,15 @@ def stack(call: Call, tensors: Any, dim: int = 0) -> Traced:
 @operation("hstack", "column_stack")
 def hstack(call: Call, tensors: Any) -> Traced:
     """Side by side along dimension 1; numbers, one for each input, are columns."""
-    columns = [part.reshape(-1, 1) if part.dim() == 1 else part for part in tensors]
+    columns = [part.reshape(-1, 1) if part.dim() < 2 else part for part in tensors]
     return cat(call, columns, 1)
 
 
 @operation("dstack")
 def dstack(call: Call, tensors: Any) -> Traced:
     """Side by side along dimension 2."""
+    if any(part.dim() < 2 for part in tensors):
+        raise call.refused("numbers, one for each input, would take the place of the batch")
     return cat(call, [part.unsqueeze(2) if part.dim() == 2 else part for part in tensors], 2)
 
 
@@ -436,8 +422,6 @@ def pad(call: Call, input: Traced, pad: Any, mode: str = "constant", value: floa
 
 # Numbers that an exported program asks for.
 operation("sym_size", "sym_numel")(lambda call, input, dim=None: input.numel() if dim is None else input.shape[dim])
-operation("t")(lambda call, input: permute(call, input, *range(input.dim())[::-1]))
-operation("adjoint")(lambda call, input: transpose_batch(call, input, -2, -1))
 
 
 def _register_constants(make: Callable[..., Tensor]) -> None:

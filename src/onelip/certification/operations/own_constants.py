@@ -54,6 +54,7 @@ def _register_of_two(name: str, function: Any, ulps: float, offset: float) -> No
 
 
 _register_of_two("logaddexp", torch.logaddexp, LIBRARY_ULPS, 1.0)
+_register_of_two("logaddexp2", torch.logaddexp2, LIBRARY_ULPS, 1.0)
 _register_of_two("hypot", torch.hypot, 8.0, 0.0)
 
 

@@ -84,10 +84,10 @@ def _kept(result: Traced, run: Any) -> Traced:
 operation("linear")(lambda call, input, weight, bias=None: _matrix(call, input, weight, bias))
 
 
-@operation("matmul", "mm", "bmm", "__matmul__")
-def matmul(call: Call, input: Any, other: Any = None, mat2: Any = None) -> Traced:
+@operation("matmul", "mm", "bmm", "mv", "__matmul__")
+def matmul(call: Call, input: Any, other: Any = None, mat2: Any = None, vec: Any = None) -> Traced:
     """x W, or W x on matrices behind the batch."""
-    second = other if mat2 is None else mat2
+    second = next((part for part in (mat2, vec) if part is not None), other)
     if isinstance(input, Traced):
         weight = call.constant(second, _WEIGHTS)
         return _matrix(call, input, weight.mT, None) if weight.dim() == 2 else matmul_by_blocks(call, input, weight)

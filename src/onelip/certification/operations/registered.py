@@ -78,7 +78,9 @@ class Operation:
             if any(not isinstance(bound.arguments[name], Traced) for name in wanted):
                 others = [name for name, part in bound.arguments.items() if next(all_traced(part), None) is not None]
                 raise call.refused(f"its {', '.join(others)} must not depend on the input")
-            if self.name != "where" and any(isinstance(part, Comparison) for part in nested((arguments, keywords))):
+            if self.name not in ("where", "masked_fill") and any(
+                isinstance(part, Comparison) for part in nested((arguments, keywords))
+            ):
                 raise call.refused(refusal("gt", ""))
             result = self.handler(*bound.args, **bound.kwargs)
         except UnknownLipschitzConstant as error:

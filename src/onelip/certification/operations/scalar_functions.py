@@ -21,7 +21,7 @@ from torch import Tensor
 
 from onelip.certification.graph import Identity, Node, NormOf, Pending, PowerOf, RadialOf, Range, ScalarOf
 from onelip.certification.operations.arithmetic import identity_of as identity
-from onelip.certification.operations.intervals import Measured, Numbers, Term, X, measured
+from onelip.certification.operations.intervals import UNARY, Measured, Numbers, Term, X, measured
 from onelip.certification.operations.numbers import lost_powers
 from onelip.certification.operations.registered import Call, entries, operation, second_opinion
 from onelip.certification.ranges import EVERYTHING, range_of
@@ -31,10 +31,6 @@ from onelip.proofs.proven import SAFETY
 
 _LARGEST_CONSTANT = 4096
 _LARGEST_USEFUL = 2.0**40
-
-
-def _unary(name: str) -> Callable[..., Term]:
-    return lambda x: Term(name, (x,))
 
 
 def _clamp(x: Any, min: Any = None, max: Any = None) -> Term:
@@ -50,15 +46,10 @@ def _gelu(x: Term, approximate: str = "none") -> Term:
 
 
 _TERMS: dict[str, Callable[..., Term]] = {
-    **{
-        name: _unary(name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "sigmoid", "tanh", "erf", "atan", "sin")
-    },
-    **{name: _unary(name) for name in ("cos", "softplus", "neg")},
-    "add": lambda a, b: Term("add", (a, b)),
-    "sub": lambda a, b: Term("sub", (a, b)),
+    **{name: lambda x, name=name: Term(name, (x,)) for name in (*UNARY, "neg")},
+    **{name: lambda a, b, name=name: Term(name, (a, b)) for name in ("add", "sub", "div", "maximum", "minimum")},
     "rsub": lambda a, b: Term("sub", (b, a)),
     "mul": lambda a, b: Term("pow", (a, 2.0)) if a == b else Term("mul", (a, b)),
-    "div": lambda a, b: Term("div", (a, b)),
     "rtruediv": lambda a, b: Term("div", (b, a)),
     "reciprocal": lambda a: Term("div", (1.0, a)),
     "pow": lambda a, exponent: Term("pow", (a, float(exponent))),
@@ -70,8 +61,6 @@ _TERMS: dict[str, Callable[..., Term]] = {
     "hardtanh": lambda a, min_val=-1.0, max_val=1.0: _clamp(a, min_val, max_val),
     "clamp": _clamp,
     "clamp_max": lambda a, max: _clamp(a, None, max),
-    "maximum": lambda a, b: Term("maximum", (a, b)),
-    "minimum": lambda a, b: Term("minimum", (a, b)),
     "silu": lambda a: Term("mul", (a, Term("sigmoid", (a,)))),
     "gelu": _gelu,
     "leaky_relu": lambda a, negative_slope=0.01: Term(
@@ -113,8 +102,8 @@ def _part(value: Any, bases: list[Node], x: Traced) -> Any:
 def _spread(value: Tensor, x: Traced) -> Any:
     if not value.is_floating_point() and value.dtype != torch.bool and value.dim():
         raise _NoTermError
-    if value.numel() == 1:
-        return float(value)
+    if value.numel() and bool((value == value.flatten()[0]).all()):
+        return float(value.flatten()[0])
     shape = torch.broadcast_shapes(value.shape, x.shape)
     if shape != x.shape or (value.dim() == x.dim() and value.shape[0] != 1) or value.numel() > _LARGEST_CONSTANT:
         raise _NoTermError
