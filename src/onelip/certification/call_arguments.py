@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from onelip.certification.graph import Shape
+from onelip.certification.traced import mapped
 from onelip.errors import InvalidInputError
 
 _FIXED = (bool, int, float, str, type(None), torch.dtype, torch.device)
-
-
 _LARGEST_EXAMPLE = 256
 
 
@@ -44,7 +43,7 @@ class Arguments:
     def of(x: Any) -> Arguments:
         """The arguments of model(x), of model(*x) for a tuple, of model(**x) for a dictionary."""
         found: list[Tensor] = []
-        form = _mapped(x, lambda part: _slot_or_fixed(part, found))
+        form = mapped(x, lambda part: _slot_or_fixed(part, found))
         if not found:
             raise InvalidInputError(f"x has no tensor of a floating type, such as float32: got {_described(x)}")
         if any(tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized for tensor in found):
@@ -68,7 +67,7 @@ class Arguments:
                 batch = example.batch
         else:
             shapes = []
-            form = _mapped(given, lambda part: _slot_of_shape(part, shapes), is_leaf=_is_shape)
+            form = mapped(given, lambda part: _slot_of_shape(part, shapes), _is_shape)
         if not shapes or any(length < 1 for shape in shapes for length in shape):
             words = " ".join(reprlib.repr(given).split())
             raise InvalidInputError(
@@ -156,7 +155,7 @@ class Arguments:
             along = isinstance(part, Tensor) and part.dim() > 0 and len(part) == self.batch
             return part[samples] if along else part
 
-        return Arguments(_mapped(self.form, cut), tuple(tensor[samples] for tensor in self.tensors))
+        return Arguments(mapped(self.form, cut), tuple(tensor[samples] for tensor in self.tensors))
 
     def call(self, model: nn.Module, values: Sequence[Any] | None = None) -> Any:
         """The model with these arguments, or with other values in place of the floating tensors."""
@@ -177,7 +176,7 @@ class Arguments:
     def filled(self, values: Sequence[Any] | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The positional and the keyword arguments."""
         values = self.tensors if values is None else values
-        arguments = _mapped(self.form, lambda part: values[part.number] if isinstance(part, _Slot) else part)
+        arguments = mapped(self.form, lambda part: values[part.number] if isinstance(part, _Slot) else part)
         if isinstance(arguments, dict):
             return (), arguments
         return (arguments if isinstance(arguments, tuple) else (arguments,)), {}
@@ -190,7 +189,7 @@ def example_of(given: Any) -> Arguments | None:
 
 def on_device(x: Any, device: torch.device) -> Any:
     """The same arguments with all tensors on a device."""
-    return _mapped(x, lambda part: part.to(device) if isinstance(part, Tensor) else part)
+    return mapped(x, lambda part: part.to(device) if isinstance(part, Tensor) else part)
 
 
 def labelled(loader: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
@@ -232,11 +231,9 @@ def _slot_of_shape(part: Any, found: list[Shape]) -> Any:
 
 def _is_shape(part: Any) -> bool:
     """Whole numbers only; True and False are fixed arguments."""
-    return isinstance(part, tuple | list) and len(part) > 0 and all(map(_is_length, part))
-
-
-def _is_length(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool | Tensor)
+    if not isinstance(part, tuple | list) or not part:
+        return False
+    return all(hasattr(side, "__index__") and not isinstance(side, bool | Tensor) for side in part)
 
 
 def _leaves(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -245,14 +242,6 @@ def _leaves(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(each, f"{name}.{key}" if name else str(key))
     else:
         yield name, part
-
-
-def _mapped(part: Any, function: Callable[[Any], Any], is_leaf: Callable[[Any], bool] = lambda _: False) -> Any:
-    if is_leaf(part) or type(part) not in (tuple, list, dict):
-        return function(part)
-    if isinstance(part, dict):
-        return {key: _mapped(each, function, is_leaf) for key, each in part.items()}
-    return type(part)([_mapped(each, function, is_leaf) for each in part])
 
 
 def _described(value: Any) -> str:

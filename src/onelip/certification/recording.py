@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
 
 from onelip.certification.call_arguments import Arguments
@@ -197,16 +198,13 @@ class _Recorder(TorchFunctionMode):
 
     def described(self, value: Any) -> Any:
         """Arguments as the graph has them: nodes in the places of tensors and sizes."""
-        if isinstance(value, Tensor):
-            return self.node(value)
-        if isinstance(value, (_Size, _Ratio)):
-            return value.node()
-        if isinstance(value, slice):
-            return slice(*(self.described(part) for part in (value.start, value.stop, value.step)))
-        if isinstance(value, (tuple, list)):
-            parts = [self.described(part) for part in value]
-            return parts if isinstance(value, list) else tuple(parts)
-        return {key: self.described(part) for key, part in value.items()} if isinstance(value, dict) else value
+
+        def part(one: Any) -> Any:
+            if isinstance(one, Tensor):
+                return self.node(one)
+            return one.node() if isinstance(one, (_Size, _Ratio)) else one
+
+        return map_aggregate(value, part)
 
     def leaf(self, module: nn.Module, path: str) -> Callable[..., Any]:
         """The `forward` of a module that is one node of the graph."""

@@ -264,13 +264,13 @@ def nested(value: Any) -> Iterator[Any]:
         yield value
 
 
-def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Nested tuples, lists and dictionaries with the function of each part."""
+def mapped(value: Any, function: Callable[[Any], Any], is_part: Callable[[Any], bool] = lambda _: False) -> Any:
+    """Nested tuples, lists and dictionaries with the function of each part; `is_part` says what else counts as one."""
+    if is_part(value) or type(value) not in (tuple, list, dict):
+        return function(value)
     if isinstance(value, dict):
-        return {key: mapped(part, function) for key, part in value.items()}
-    if type(value) in (tuple, list):
-        return type(value)(mapped(part, function) for part in value)
-    return function(value)
+        return {key: mapped(part, function, is_part) for key, part in value.items()}
+    return type(value)(mapped(part, function, is_part) for part in value)
 
 
 def all_traced(value: Any) -> Iterator[Traced]:
