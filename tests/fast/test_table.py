@@ -101,6 +101,13 @@ def _images(dtype: torch.dtype) -> list[Arguments]:
     ]
 
 
+def _groups(dtype: torch.dtype) -> list[Arguments]:
+    kernels = _tensor(2, 2, 2, 3, 3, dtype=dtype)
+    return [
+        (_tensor(2, 4, 4, 5, dtype=dtype), kernels, _tensor(4, dtype=dtype), mode) for mode in ("circular", "zeros")
+    ]
+
+
 def _branches(dtype: torch.dtype) -> list[Arguments]:
     return [arguments for arguments in _images(dtype) if len(arguments) == 4]
 
@@ -130,6 +137,7 @@ def _functions_of_kernels(dtype: torch.dtype) -> list[Arguments]:
 
 CASES: dict[str, Callable[[torch.dtype], list[Arguments]]] = {
     "same_convolution": _images,
+    "grouped_convolution": _groups,
     "residual_convolution": _branches,
     "multiply_rows": _rows,
     "product_per_frequency": _products,
@@ -150,6 +158,7 @@ PROJECTIONS = {"packed_exponentials": lambda kernel: (kernel - adjoint_kernel(ke
 """What makes an argument of the numbers given, where gradients are those along such arguments alone."""
 APPLIED_TO_INPUTS = {
     "same_convolution",
+    "grouped_convolution",
     "residual_convolution",
     "residual_branch",
     "sandwich_pass",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from onelip.fast.one_thread import by_one_thread
 from onelip.fast.recompute import recomputed
 from onelip.fast.stacking import stacked_by_core_size
 from onelip.fast.table import Row, install
@@ -24,6 +25,6 @@ ROWS: tuple[Row, ...] = tuple(row for module in _MODULES for row in getattr(modu
 """All forms, those of every file in this folder."""
 
 install(ROWS)
-HOOKS.around, HOOKS.together = (recomputed,), stacked_by_core_size
+HOOKS.around, HOOKS.together = (recomputed, by_one_thread), stacked_by_core_size
 
 __all__ = ["ROWS", "Row", "off"]

@@ -33,6 +33,7 @@ def same_convolution(
     return F.conv2d(padded, kernel, bias, padding=zeros, dilation=dilation)
 
 
+@Definition
 def grouped_convolution(x: Tensor, kernels: Tensor, bias: Tensor | None, padding_mode: PaddingMode) -> Tensor:
     """`same_convolution` with a kernel (groups, out, in, kh, kw) for each group of channels."""
     kernel = kernels.flatten(0, 1)
