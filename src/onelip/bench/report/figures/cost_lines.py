@@ -184,8 +184,7 @@ def _lines(quantity: _Quantity, lines: _Lines, sizes: list[str]) -> Figure:
     axes.set_xlabel("model size")
     axes.set_ylabel(quantity.axis)
     plain_log_ticks(axes.yaxis)
-    figure.draw_without_rendering()
-    label_line_ends(axes, ends, size=9)
+    label_line_ends(figure, {axes: ends}, size=9)
     return figure
 
 

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from onelip.bench.paper.published import PublishedEpoch, published_curves
 from onelip.bench.records.durations import format_duration
 from onelip.bench.report.figures.drawing import INK, ReportFigure, draw_mark, line_look, panels, plain_log_ticks, tell
-from onelip.bench.report.figures.labels import label_line_ends
+from onelip.bench.report.figures.labels import End, label_line_ends
 from onelip.bench.report.method_style import method_style, size_order
 from onelip.bench.report.study_rows import Budget
 from onelip.bench.report.trained_models import TrainedModel, by_dataset, longest_budget, published_result
@@ -131,13 +131,13 @@ def _draw(
         grid[0].set_ylim(bottom=0)
     for axes in grid[:: 2 if len(grid) > 1 else 1]:
         axes.set_ylabel(family.axis_names[1])
-    figure.draw_without_rendering()
-    tops = []
+    ends, tops = {}, []
     for size, axes in zip(sizes, grid, strict=True):
-        ends = [(method_style(method), points[-1]) for method, points in lines[size].items()]
-        label_line_ends(axes, [(x, y, style.label, style.light) for style, (x, y, _) in ends])
+        lasts = [(method_style(method), points[-1]) for method, points in lines[size].items()]
+        ends[axes] = [(x, y, style.label, style.light) for style, (x, y, _) in lasts]
         top = max(lines[size], key=lambda method: lines[size][method][0].y)
         tops.append(f"{size}: {method_style(top).label} starts highest, at {lines[size][top][0].y:.1f}")
+    label_line_ends(figure, ends)
     alt = f"{family.text}, for {dataset}. {'; '.join(tops)}."
     title, caption = f"{family.title}, {dataset}", f"{family.text}, by size."
     return [ReportFigure(f"{family.name}-{dataset}", family.section, title, caption, alt, figure)]
@@ -204,9 +204,9 @@ _CURVES: tuple[_Curve, ...] = (
 
 def _figure(size: str, models: dict[str, TrainedModel], published: dict[str, list[PublishedEpoch]]) -> ReportFigure:
     figure, grid = panels(2, share=False)
-    ends = []
+    ends: dict[Axes, list[End]] = {}
     for axes, (title, ours_of, value_of) in zip(grid, _CURVES, strict=True):
-        lasts = []
+        ends[axes] = []
         for method, model in models.items():
             style, ours = method_style(method), ours_of(model)
             until = max(10.0, 2 * _epochs(model))
@@ -215,15 +215,12 @@ def _figure(size: str, models: dict[str, TrainedModel], published: dict[str, lis
             if ours:
                 (line,) = axes.plot(*zip(*ours, strict=True), **line_look(style, linestyle="-"))
                 tell(line, f"{style.label}: {ours[-1][1]:.3g} after {ours[-1][0]:.3g} epochs")
-            lasts.append((*theirs[-1], style.label, style.light))
+            ends[axes].append((*theirs[-1], style.label, style.light))
         axes.set_xscale("log")
         axes.set_xlabel("epoch")
         axes.set_title(title, loc="left")
         plain_log_ticks(axes.xaxis)
-        ends.append(lasts)
-    figure.draw_without_rendering()
-    for axes, lasts in zip(grid, ends, strict=True):
-        label_line_ends(axes, lasts)
+    label_line_ends(figure, ends)
     names = ", ".join(method_style(method).label for method in models)
     return ReportFigure(
         name=f"published-curves-{size.lower()}",

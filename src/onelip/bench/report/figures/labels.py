@@ -1,14 +1,15 @@
 """Names beside points and at the ends of lines, placed so that none lies on another.
 
-To be called when limits, scales and the layout of the axes are final.
+To be called when limits and scales of the axes are final; for names beside points the layout, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 _DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (0, 1), (1, 0), (0, -1), (-1, 0), (-1, -1), (1, 2), (1, -2), (-1, 2), (-1, -2))
@@ -33,11 +34,19 @@ def spread_positions(wanted: Sequence[float], gap: float, low: float, high: floa
     return [position for _, position in sorted(zip(order, means, strict=True))]
 
 
-def label_line_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], size: float = 8.5) -> None:
-    """Write (x, y, text, colour) to the right of the axes, each with a thin line to its point.
+End = tuple[float, float, str, str]
+"""x, y, text and colour."""
 
-    The more there are, the farther they stand, so that the lines are not too steep to follow.
-    """
+
+def label_line_ends(figure: Figure, ends: Mapping[Axes, Sequence[End]], size: float = 8.5) -> None:
+    """Write the texts to the right of their axes, each with a thin line to its point."""
+    figure.draw_without_rendering()  # now the axes have their places
+    for axes, own in ends.items():
+        _label_line_ends(axes, own, size)
+
+
+def _label_line_ends(axes: Axes, ends: Sequence[End], size: float) -> None:
+    """The more there are, the farther they stand, so that the lines are not too steep to follow."""
     left = 1.01 + 0.003 * max(len(ends), 5)
     to_axes = axes.transData + axes.transAxes.inverted()
     points = [to_axes.transform((x, y)) for x, y, _, _ in ends]

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter
 
 from onelip.bench.records.views import DiagnosedLayer, diagnosed_layers
 from onelip.bench.report.figures.drawing import ReportFigure, figure_style, line_look, panels, tell
-from onelip.bench.report.figures.labels import label_line_ends
+from onelip.bench.report.figures.labels import End, label_line_ends
 from onelip.bench.report.method_style import method_style
 from onelip.bench.report.study_rows import DiagnosedNetwork, StudyResults
 
@@ -61,10 +61,7 @@ def draw_layers(networks: Mapping[str, Sequence[DiagnosedLayer]], *, gradients: 
             method: [la.gradient_norm or 0.0 for la in layers[1:]] for method, layers in networks.items()
         }
     figure, grid = panels(len(drawn), height=3.8, share=False)
-    ends = [_plot(axes, title, lines) for axes, (title, lines) in zip(grid, drawn.items(), strict=True)]
-    figure.draw_without_rendering()
-    for axes, own in zip(grid, ends, strict=True):
-        label_line_ends(axes, own)
+    label_line_ends(figure, {axes: _plot(axes, *named) for axes, named in zip(grid, drawn.items(), strict=True)})
     return figure
 
 
@@ -74,9 +71,9 @@ def save_diagnostics(records: Sequence[Mapping[str, Any]], path: Path) -> None:
         draw_layers({"network": diagnosed_layers(records)}, gradients=True).savefig(path, dpi=150)
 
 
-def _plot(axes: Axes, title: str, lines: dict[str, list[float]]) -> list[tuple[float, float, str, str]]:
+def _plot(axes: Axes, title: str, lines: dict[str, list[float]]) -> list[End]:
     """Draw the lines; returns their ends with names and colours."""
-    ends: list[tuple[float, float, str, str]] = []
+    ends: list[End] = []
     for method, values in lines.items():
         style = method_style(method)
         shown = [(x, y) for x, y in enumerate(values) if y > 0]  # a logarithmic axis has no place for 0
