@@ -14,6 +14,7 @@ from onelip.linalg.devices import is_cpu
 from onelip.linalg.norms import frobenius_norm, one_batch, real_parts
 from onelip.linalg.tensor_modes import may_cache_tensors, rows_in_use, wants_plain_operations
 from onelip.linalg.verified import inverse
+from onelip.linalg.xla_forms import divided
 
 
 def _in_limits(matrix: Tensor, limit: float) -> tuple[Tensor, float]:
@@ -256,7 +257,7 @@ def skew_exponential_rows(rows: Tensor, degree: int | None = None) -> Tensor:
 
 def _taylor_block(powers: list[Tensor], first: int, last: int) -> Tensor:
     """Return sum_{j = first..last} A^(j - first) / j!."""
-    result = powers[0] / float(math.factorial(first))
+    result = divided(powers[0], math.factorial(first))
     for j in range(first + 1, last + 1):
-        result = result + powers[j - first] / float(math.factorial(j))
+        result = result + divided(powers[j - first], math.factorial(j))
     return result

@@ -1,8 +1,9 @@
 """What XLA lacks or gets wrong, by operations that it has.
 
 Seen with torch_xla 2.9: QR, `cholesky_ex`, `solve_triangular`, `torch.complex` and FFTs are computed by the host, each
-a transfer per step; the host receives wrong numbers of complex128 tensors; inverses of complex matrices are wrong. The
-older operators that torch has deprecated for its own devices are the ones that XLA computes itself.
+a transfer per step; the host receives wrong numbers of complex128 tensors; inverses of complex matrices are wrong, and
+a complex tensor divided by a number is real. The older operators that torch has deprecated for its own devices are the
+ones that XLA computes itself.
 """
 
 from __future__ import annotations
@@ -54,3 +55,8 @@ def complex_matrix(real: Tensor, imag: Tensor) -> Tensor:
     if not is_xla(real.device):
         return torch.complex(real, imag)
     return torch.view_as_complex(torch.stack([real, imag], dim=-1))
+
+
+def divided(matrix: Tensor, number: float) -> Tensor:
+    """Quotient of a matrix and a number."""
+    return matrix * (1 / number) if is_xla(matrix.device) else matrix / number
