@@ -288,3 +288,15 @@ def test_two_entries_that_are_scattered_to_one_place_are_refused() -> None:
 def test_odd_arguments_are_refused_in_words(function: Any, words: str) -> None:
     with pytest.raises(UnknownLipschitzConstant, match=words):
         lipschitz_bound(Rewritten(function).eval(), (3, 4))
+
+
+@pytest.mark.parametrize("name", ["t_", "transpose_", "swapaxes_"])
+def test_the_batch_is_not_moved_in_place(name: str) -> None:
+    """Two inputs of two features are of the same shape with the batch behind."""
+
+    def turned(x: Tensor, w: Tensor) -> Tensor:
+        y = x.clone()
+        return getattr(y, name)(*() if name == "t_" else (0, 1))
+
+    with pytest.raises(UnknownLipschitzConstant, match="writes to a tensor in place"):
+        lipschitz_bound(Rewritten(turned).eval(), (2,))
