@@ -48,7 +48,7 @@ from onelip.certification.program import ExactOutputs
 from onelip.certification.rounding import error_at_sample, error_in_ball
 from onelip.certification.traced import mapped
 from onelip.certification.tracing import Tracer
-from onelip.errors import BrokenCertificateError, UnknownLipschitzConstant
+from onelip.errors import BrokenCertificateError, OnelipError
 from onelip.proofs.layer_bound import FLOAT64
 
 Call = Callable[[Tensor], Any]
@@ -180,10 +180,10 @@ def audit(call: Callable[[Tensor, torch.dtype], Any], x: Tensor) -> str | None:
     """What is wrong with the bound of a call at inputs of this shape, None if nothing was found."""
     try:
         graph, _ = traced(call, x)
-    except UnknownLipschitzConstant:
-        return "refused"
     except BrokenCertificateError:
         raise
+    except OnelipError:
+        return "refused"
     except Exception as error:
         return f"crashed: {type(error).__name__}: {str(error)[:140]}"
     wide, narrow = Run(call, torch.float64), Run(call, torch.float32)

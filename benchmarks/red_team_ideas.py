@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from onelip.certification import certify
@@ -396,6 +397,90 @@ def _lambdas(m: Odd, x: Tensor) -> Tensor:
     for step in steps:
         x = step(x)  # the closure reads the x of the last step
     return x
+
+
+# Broadcasts, comparisons, ranges, places
+
+
+@idea("one entry against many numbers, and many against one")
+def _repeated(m: Odd, x: Tensor) -> Tensor:
+    first = torch.einsum("bi,io->bo", x[:, :1], m.weight)
+    return first + torch.einsum("bi,oi->bo", x, m.other[:, :1])
+
+
+@idea("a mask of one entry")
+def _one_mask(m: Odd, x: Tensor) -> Tensor:
+    y = torch.where(m.mask[:1], x[:, :1], m.weight[0])
+    return y + x[:, :1].where(torch.tensor(m.one % 2 == 0), m.other[0])
+
+
+@idea("a comparison of what is overwritten later")
+def _later(m: Odd, x: Tensor) -> Tensor:
+    y = x.clone()
+    positive = y > 0
+    y += 1e-3 * m.one
+    return y * positive if m.one % 2 else y.masked_fill(~positive if m.one == 2 else positive, 0.0)
+
+
+@idea("comparisons as numbers")
+def _numbers(m: Odd, x: Tensor) -> Tensor:
+    y = x @ m.weight
+    return y * (y > 0).float() - 0.2 * x * (x < 0).to(x.dtype) + y.masked_fill(y > 0, 0.0)
+
+
+@idea("a choice that jumps by little")
+def _little(m: Odd, x: Tensor) -> Tensor:
+    return torch.where(x > 0.1, x - 0.1, torch.zeros_like(x)) * 10.0 + x.masked_fill(x < 0, 10.0**-m.one)
+
+
+@idea("functions in ranges whose ends are no float32 numbers")
+def _ranges(m: Odd, x: Tensor) -> Tensor:
+    y = (x @ m.weight).clamp(-0.1 * m.one, 0.7).flip(1)
+    return y * y * y - y * y.exp()
+
+
+@idea("ranges of sums, means, softmax and constants")
+def _ends(m: Odd, x: Tensor) -> Tensor:
+    y = torch.cat([x.softmax(1), x.clamp(-0.3, 0.1).mean(1, True), x[:, : m.one].tanh()], 1).roll(1, 1)
+    return y * y / (1.3 - y)
+
+
+@idea("a function near the end of where it is defined")
+def _near(m: Odd, x: Tensor) -> Tensor:
+    y = (x.clamp(-1, 1) * 0.1).flip(1)
+    return y * torch.log(0.1 + 10.0**-m.one - y)
+
+
+@idea("the batch goes round")
+def _round(m: Odd, x: Tensor) -> Tensor:
+    y = x.reshape(-1, 2, 4).movedim(0, m.one % 3)
+    return (y.relu() * 3 - y).moveaxis(m.one % 3, 0)
+
+
+@idea("constant places are filled and written")
+def _filled(m: Odd, x: Tensor) -> Tensor:
+    index = m.places[: m.one].unique().expand(len(x), -1)
+    y = (x @ m.weight).scatter(1, index, 0.5).index_fill(1, m.places[:1], -1.0)
+    return y - torch.zeros_like(x).scatter(1, index, x[:, : index.shape[1]])
+
+
+@idea("the number of the input in the batch, by a sum of ones")
+def _place(m: Odd, x: Tensor) -> Tensor:
+    return x * torch.ones_like(x).cumsum(0)[:, : m.one].sum(1, keepdim=True)
+
+
+@idea("a function mode in forward")
+def _mode(m: Odd, x: Tensor) -> Tensor:
+    with Trebling():
+        return torch.relu(x @ m.weight)
+
+
+class Trebling(TorchFunctionMode):
+    """It makes relu another function."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return 3 * result if func is torch.relu else result
 
 
 # Ways to call certify

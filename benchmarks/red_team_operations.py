@@ -221,7 +221,12 @@ STEPS: list[Step] = [
         + b @ weights(4, 4, 4, like=a)
     ),
     lambda a, b, c: fitted(torch.baddbmm(line(b)[:, :, :3], line(a), weights(1, 16, 3, like=a).expand(len(a), 16, 3))),
-    lambda a, b, c: fitted(torch.hstack([a, b])) + fitted(torch.dstack([rows(a), rows(b)])) + fitted(written(a, b)),
+    lambda a, b, c: (
+        fitted(torch.hstack([a, b]))
+        - fitted(torch.column_stack([a, b]))
+        + fitted(torch.dstack([rows(a), rows(b)]))
+        + fitted(written(a, b))
+    ),
     # several operations that are one function, and products of bounded values
     lambda a, b, c: a * torch.sigmoid(c * a) + torch.sign(b) * torch.log1p(torch.abs(b)),
     lambda a, b, c: (

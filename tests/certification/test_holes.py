@@ -475,9 +475,12 @@ def test_what_torch_repeats_counts_as_often(function: Any, constant: float) -> N
 
 @pytest.mark.parametrize("end", [0.1, 0.3, 0.7, 3.3])
 def test_a_function_is_looked_at_up_to_the_ends_of_its_range(end: float) -> None:
-    """In float32 0.1 is above 0.1, so that what was between 1/16 and 0.1 was not looked at."""
+    """In float32 0.1 is above 0.1, so that what was between 1/16 and 0.1 was not looked at.
+
+    The program's values may be a little beyond the ends: so the constant is that of a slightly wider range.
+    """
     bound = lipschitz_bound(Computed(lambda x, w: (y := x.clamp(-end, end).flip(1)) * y).eval(), (4,))
-    assert 2 * end <= bound <= 2 * end * (1 + 1e-3)
+    assert 2 * end * (1 + 2.0**-11) <= bound <= 2 * end * (1 + 2.0**-9)
 
 
 def test_a_comparison_is_that_of_the_values_as_they_were() -> None:

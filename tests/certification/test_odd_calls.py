@@ -244,6 +244,7 @@ WRITTEN: dict[str, tuple[Any, float]] = {
         lambda x, w: x.transpose(0, 1).softmax(0, dtype=x.dtype).transpose(0, 1),
         0.5,
     ),
+    "softmax with its own type by place": (lambda x, w: x.softmax(2, x.dtype), 0.5),
     "a matrix times a vector": (lambda x, w: torch.mv(x[:, 0], w)[:, None].expand(-1, 2), 8**0.5),
     "some places filled": (lambda x, w: x.index_fill(2, torch.tensor([0]), 1.0), 1.0),
     "entries at other places": (
@@ -271,10 +272,31 @@ def test_two_entries_that_are_scattered_to_one_place_are_refused() -> None:
         (lambda x, w: F.instance_norm(torch.ones(1, 3, 4), weight=x[0, :, 0]), "picks inputs out of the batch"),
         (lambda x, w: F.layer_norm(torch.ones(2, 4), (4,), weight=x.sum((1, 2))), "its weight must not depend"),
         (lambda x, w: torch.dstack([x[:, 0, 0], x[:, 0, 1]]), "would take the place of the batch"),
+        (lambda x, w: torch.hstack([x[:, 0, 0], x[:, 0, 1]]), "acts along dimension 0"),
+        (lambda x, w: x.softmax(2, torch.float64), "keep one type throughout"),
         (lambda x, w: x.transpose(0, 1).max(w).transpose(0, 1), "the batch must be its first dimension"),
     ],
-    ids=["an input", "a weight of the input", "dstack of numbers", "max of two with the time in front"],
+    ids=[
+        "an input",
+        "a weight of the input",
+        "dstack of numbers",
+        "hstack of numbers",
+        "another type by place",
+        "max of two with the time in front",
+    ],
 )
 def test_odd_arguments_are_refused_in_words(function: Any, words: str) -> None:
     with pytest.raises(UnknownLipschitzConstant, match=words):
         lipschitz_bound(Rewritten(function).eval(), (3, 4))
+
+
+@pytest.mark.parametrize("name", ["t_", "transpose_", "swapaxes_"])
+def test_the_batch_is_not_moved_in_place(name: str) -> None:
+    """Two inputs of two features are of the same shape with the batch behind."""
+
+    def turned(x: Tensor, w: Tensor) -> Tensor:
+        y = x.clone()
+        return getattr(y, name)(*() if name == "t_" else (0, 1))
+
+    with pytest.raises(UnknownLipschitzConstant, match="writes to a tensor in place"):
+        lipschitz_bound(Rewritten(turned).eval(), (2,))

@@ -242,7 +242,7 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
     "vmap": (Written(lambda s, x: torch.func.vmap(s.head)(x)), "true tensors"),
     "a buffer that counts": (Written(counted, calls=torch.zeros(())), "another function at every call"),
     "a choice by a mask of values": (Written(lambda _, x: torch.where(x > 0, x, 30 * x + 1)), "jumps"),
-    "masked_fill": (Written(lambda _, x: x.masked_fill(x > 0.2, 3.0)), "comparison"),
+    "masked_fill": (Written(lambda _, x: x.masked_fill(x > 0.2, 3.0)), "choice by a condition"),
     "indices of a sort": (Written(lambda _, x: x[:, x.sort(1).indices[0]]), "jumps"),
     "products of values": (Written(lambda _, x: torch.bmm(x[:, :, None], x[:, None, :]).sum(2)), "product of two"),
     "statistics of the batch": (

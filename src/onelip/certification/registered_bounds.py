@@ -126,7 +126,9 @@ def _apply(
     x = call.traced(input)
     if any(isinstance(part, Traced) for part in nested((arguments, keywords))):
         raise call.refused("its other arguments must not depend on the input")
-    call.same_type(keywords.pop("dtype", None))
+    for dtype in (keywords.pop("dtype", None), *(part for part in arguments if isinstance(part, torch.dtype))):
+        call.same_type(dtype)
+    arguments = tuple(part for part in arguments if not isinstance(part, torch.dtype))
     try:
         inspect.signature(rule).bind(input, *arguments, **keywords)
     except TypeError as error:

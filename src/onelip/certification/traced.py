@@ -229,7 +229,8 @@ class Comparison:
             "a comparison", "a comparison of values jumps; use torch.maximum, clamp or relu"
         )
 
-    __getattr__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _jumps
+    __getattr__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = __getitem__ = _jumps
+    __add__ = __radd__ = __sub__ = __rsub__ = __truediv__ = __rtruediv__ = __neg__ = __pow__ = _jumps
 
 
 def _operator(name: str) -> Callable[..., Any]:

@@ -273,11 +273,16 @@ def stack(call: Call, tensors: Any, dim: int = 0) -> Traced:
     return _joined(call, tensors, lambda parts: torch.stack(list(parts), place), before)
 
 
-@operation("hstack", "column_stack")
+@operation("hstack")
 def hstack(call: Call, tensors: Any) -> Traced:
+    """Side by side along dimension 1, or along the only one, which is the batch."""
+    return cat(call, tensors, min(1, tensors[0].dim() - 1))
+
+
+@operation("column_stack")
+def column_stack(call: Call, tensors: Any) -> Traced:
     """Side by side along dimension 1; numbers, one for each input, are columns."""
-    columns = [part.reshape(-1, 1) if part.dim() < 2 else part for part in tensors]
-    return cat(call, columns, 1)
+    return cat(call, [part.reshape(-1, 1) if part.dim() < 2 else part for part in tensors], 1)
 
 
 @operation("dstack")

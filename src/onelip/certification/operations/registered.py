@@ -66,7 +66,8 @@ class Operation:
         if not in_place:
             return result
         target = arguments[0]
-        if not isinstance(target, Traced) or not isinstance(result, Traced) or result.shape != target.shape:
+        both = isinstance(target, Traced) and isinstance(result, Traced)
+        if not both or (result.shape, result.before) != (target.shape, target.before):  # y.t_() moves the batch
             raise call.refused("it writes to a tensor in place; use the form that returns its result")
         return tracer.overwrite(target, result)
 

@@ -24,7 +24,7 @@ from onelip.certification.operations.arithmetic import identity_of as identity
 from onelip.certification.operations.intervals import UNARY, Measured, Numbers, Term, X, measured
 from onelip.certification.operations.numbers import lost_powers
 from onelip.certification.operations.registered import Call, entries, operation, second_opinion
-from onelip.certification.ranges import EVERYTHING, range_of
+from onelip.certification.ranges import EVERYTHING, range_of, widened
 from onelip.certification.traced import Comparison, Traced, all_traced
 from onelip.proofs.layer_bound import FLOAT32, FLOAT64, Arithmetic, RoundingError
 from onelip.proofs.proven import SAFETY
@@ -202,10 +202,16 @@ def _note(found: Traced, base: Node, term: Term, x: Traced) -> None:
             found.node.facts = (*found.node.facts, ScalarOf(base, term))
 
 
+def _ends(base: Node, term: Term) -> tuple[Range, float]:
+    """Where a term is looked at, and how far errors may take the program's values beyond the range of the base."""
+    (low, high), (wide, more) = range_of(base), widened(range_of(base))
+    same = measured(term, *wide).lipschitz == measured(term, low, high).lipschitz
+    return ((low, high), math.inf) if same or base.fact(NormOf) else (wide, more / 2)
+
+
 def _bound(base: Node, term: Term) -> Measured:
-    low, high = range_of(base)
     norm = base.fact(NormOf)
-    return measured(term, low, high, FLOAT32, 0.0 if norm is None else norm.ulps)
+    return measured(term, *_ends(base, term)[0], FLOAT32, 0.0 if norm is None else norm.ulps)
 
 
 def _computed(call: Call, name: str, arguments: Sequence[Any], keywords: dict[str, Any]) -> Tensor:
@@ -249,7 +255,7 @@ def _result(
         if base is not x.node:
             raise call.refused("its input was overwritten")
         base.norm = x.norms()
-    count, (low, high) = rows or entries(value), range_of(base) if ends is None else ends
+    count, ((low, high), margin) = rows or entries(value), _ends(base, term) if ends is None else (ends, math.inf)
     norm = base.fact(NormOf)
     known = ulps if norm is None or rows else norm.ulps
 
@@ -261,6 +267,7 @@ def _result(
     useful = bound.lipschitz <= _LARGEST_USEFUL
     slope, reached = bound.lipschitz if useful else math.inf, bound.range
     result = call.add([(handle, slope)], value, rounding, facts=facts, weighted=(1.0,), limits=lambda _: reached)
+    result.node.margin = margin
     result.node.exact_offset = 0.0 if rows else _at_zero(term) * math.sqrt(count)
     limits32, limits64 = (
         measured(term, low, high, arithmetic, known).entries_below for arithmetic in (FLOAT32, FLOAT64)

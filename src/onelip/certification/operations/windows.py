@@ -29,15 +29,13 @@ def _averages(
     call: Call, x: Traced, value: Tensor, along: Callable[[Tensor, int], Tensor], terms: int, factor: float = 1.0
 ) -> Traced:
     """A map that acts along each axis by a matrix of non-negative entries, found from unit vectors, times a factor."""
-    if all(length == 1 for length in value.shape[2:]) and bool(
-        torch.allclose(value, x.value.mean(tuple(range(2, x.dim())), keepdim=True))
-    ):
+    units = [torch.eye(length, dtype=torch.float64)[:, None] for length in x.shape[2:]]
+    matrices = [along(unit, axis)[:, 0].mT for axis, unit in enumerate(units)]
+    if factor == 1 and all(len(m) == 1 and bool((m * m.numel() - 1).abs().amax() < 1e-12) for m in matrices):
         powers = sum_of_powers(call, x, value, range(2, x.dim()), math.prod(x.shape[2:]))
         if powers is not None:
             return powers
-    units = [torch.eye(length, dtype=torch.float64)[:, None] for length in x.shape[2:]]
-    norms = [norm_bound(along(unit, axis)[:, 0].mT) for axis, unit in enumerate(units)]
-    norm = math.prod(norms) * abs(factor) * SAFETY
+    norm = math.prod(map(norm_bound, matrices)) * abs(factor) * SAFETY
     return call.unary(x, value, linear_bound(norm, norm, terms=terms + 2, outputs=entries(value)))
 
 
