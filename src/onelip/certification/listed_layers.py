@@ -86,6 +86,9 @@ class Listing:
 
 def is_layer(module: nn.Module) -> bool:
     """Whether a module is listed as a whole: known layers, and what onelip moves entries with. Others are entered."""
+    owner = next(cls for cls in type(module).__mro__ if "forward" in vars(cls))
+    if "forward" in vars(module) or not owner.__module__.startswith(("torch.nn.", "onelip.")):
+        return False  # a subclass may compute anything
     numbers = next(module.parameters(), None) is not None or next(module.buffers(), None) is not None
     single = type(module).__module__.startswith("onelip.") and not numbers and next(module.children(), None) is None
     return isinstance(module, _LAYERS) or single
