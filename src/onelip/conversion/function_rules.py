@@ -28,7 +28,7 @@ REFUSED: dict[str, str] = {
 }
 """Operations without a counterpart, and what to do; those of `NEED_TWO` only for two activations."""
 
-WEIGHTS = "its weights are trained and not constrained; use nn.Linear, nn.Conv2d and the like, which are converted"
+WEIGHTS = "its weights are trained and not constrained; use nn.Linear, nn.Conv2d, nn.PReLU, which are converted"
 WEIGHTED = ("linear", *(f"conv{kind}{axes}d" for kind in ("", "_transpose") for axes in (1, 2, 3)), *NEED_TWO)
 """Operations of an activation and a parameter, which training makes as large as it likes: `WEIGHTS` says what to do."""
 
