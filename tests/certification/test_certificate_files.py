@@ -465,17 +465,27 @@ def test_what_cannot_be_listed_is_refused_in_one_line(model: nn.Module, why: str
     assert not file.exists()
 
 
-class Doubled(nn.Linear):
-    """A linear layer by its class, and another one by what it computes."""
+class Doubled(nn.Conv2d):
+    """A convolution by its class and its `forward`, and another one by what it computes."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return 2 * super()._conv_forward(input, weight, bias)
+
+
+class Capped(nn.ReLU):
+    """A ReLU by its class, and up to 6 by what it computes."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return 2 * super().forward(input)
+        return input.clamp(0, 6)
 
 
 def test_another_model_than_the_certified_one_is_refused(tmp_path: Path) -> None:
-    x, doubled = torch.rand(2, 4), nn.Sequential(Doubled(4, 3))
+    x, doubled = torch.rand(2, 4, 1, 1), nn.Sequential(Doubled(4, 3, 1), nn.Flatten())
     with pytest.raises(BrokenCertificateError):
         onelip.certify(doubled, x).save(tmp_path / "file", model=doubled)
+    capped = nn.Sequential(nn.Linear(4, 4), Capped(), nn.Linear(4, 3))
+    with pytest.raises(InvalidInputError, match="it calls clamp"):  # also where no value of these inputs reaches 6
+        onelip.certify(capped, torch.zeros(2, 4)).save(tmp_path / "file", model=capped)
     assert not (tmp_path / "file").exists()
 
 

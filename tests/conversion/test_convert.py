@@ -380,6 +380,43 @@ def test_functions_with_weights_of_their_own_are_named() -> None:
     assert changes["Inherited"].after.startswith("AOLLinear")
 
 
+class _Weighted(nn.Module):
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], *shape: int) -> None:
+        super().__init__()
+        self.function, self.weight, self.head = function, nn.Parameter(torch.rand(shape) / 8 + 0.1), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.function(x, self.weight))
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "free"),
+    [
+        (torch.mm, (4, 4), False),
+        (lambda x, weight: torch.addmm(weight[0], x, weight), (4, 4), False),
+        (lambda x, weight: torch.tensordot(x, weight, 1), (4, 4), False),
+        (torch.div, (4,), False),
+        (F.prelu, (4,), False),
+        (lambda x, weight: torch.lerp(x, x.flip(1), weight), (4,), False),
+        (lambda x, weight: torch.addcmul(x, x, weight), (4,), False),
+        (torch.sub, (4,), True),
+        (torch.maximum, (4,), True),
+        (lambda x, weight: x * torch.sigmoid(weight * x), (4,), True),
+        (lambda x, weight: torch.cat([x, weight.expand(len(x), -1)], 1), (0,), True),
+    ],
+)
+def test_what_training_would_stretch_is_a_failure(function: Any, shape: tuple[int, ...], free: bool) -> None:
+    """A constant of 1 at the start does not last where it follows weights that are trained."""
+    plain = _Weighted(function, *shape)
+    start = plain.weight.detach().clone()
+    model = convert(plain, "aol", input_shape=(4,))
+    assert [change.note.partition(";")[0] for change in model.conversion.failures] == (
+        [] if free else ["its weights are trained and not constrained"]
+    )
+    kept = [p for name, p in model.named_parameters() if name == "weight"]
+    assert free or torch.equal(kept[0], start)
+
+
 def test_subclasses_count_as_what_they_compute() -> None:
     changes = convert(nn.Sequential(Overridden(4, 4)), "aol").conversion.changes
     assert [change.before for change in changes if change.outcome == "not converted"] == ["linear", "linear"]

@@ -31,7 +31,7 @@ from onelip.certification.margins import certified_radii, margins
 from onelip.certification.outputs import Output, with_output
 from onelip.certification.precision import check_switches, ieee_arithmetic
 from onelip.certification.program import ExactOutputs, fixed_batch, is_scores, program_device, program_dtype
-from onelip.certification.proven_model import check_stateless, prove
+from onelip.certification.proven_model import check_stateless, output_check, prove
 from onelip.certification.rounding import error_in_ball
 from onelip.errors import BrokenCertificateError, InvalidInputError
 from onelip.losses.checks import check_labels
@@ -77,7 +77,7 @@ class Certificate:
         if self.inputs is None:
             raise InvalidInputError("certificate files hold models of one tensor, this certificate is of several")
         content, scores = proven_file(model, self.inputs, self.predictions, self.radii, self.input_scale)
-        Certifier(model, self.inputs.shape[1:]).check_scores(self.inputs, scores.to(program_dtype(model)))
+        output_check(model, self.inputs.shape[1:])(self.inputs, scores.to(program_dtype(model)))
         write_atomically(Path(path), content)
 
     @property
@@ -222,13 +222,6 @@ class Certifier:
         return Certificate(
             predictions, margin, radii, kept, self.assumptions, self.arithmetic, switches, self.input_scale, inputs
         )
-
-    def check_scores(self, x: Any, scores: Tensor) -> None:
-        """Raise where scores that another program gives for x, an exported one say, are not this model's.
-
-        They may differ by the proven rounding error of their type, for sums in any order, and by nothing else.
-        """
-        self._proven.check(x, scores)
 
     def _certify(self, arguments: Arguments) -> tuple[Tensor, Tensor, Tensor]:
         with ieee_arithmetic():

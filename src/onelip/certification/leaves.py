@@ -183,7 +183,7 @@ def _padded_convolution_bound(module: Any, shape: tuple[int, ...]) -> LayerBound
     On the torus of the image itself a circular convolution has the norm of its largest frequency matrix, which is
     smaller than the padding's sqrt(copies) times the norm of the unpadded convolution.
     """
-    rows, columns = _padding(module)
+    rows, columns = padding_of(module)
     if isinstance(module, nn.Conv1d):
         kernel, size = module.weight[:, :, None], (1, shape[-1])
         stride, dilation = (1, module.stride[0]), (1, module.dilation[0])
@@ -195,7 +195,7 @@ def _padded_convolution_bound(module: Any, shape: tuple[int, ...]) -> LayerBound
     return measured(bound, Product(module._conv_forward, module.weight, module.bias))
 
 
-def _padding(module: nn.Conv1d | nn.Conv2d) -> tuple[Size, Size]:
+def padding_of(module: nn.Conv1d | nn.Conv2d) -> tuple[Size, Size]:
     """(before, after) for rows and columns; "same" puts the odd pixel of an even kernel after the image."""
     if isinstance(module.padding, str):
         totals = [

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from onelip.certification.leaves import padding_of
 from onelip.certification.listed_operators import SPECTRAL, Unlisted, dense_kernel, listed_operator, torus_of_images
 from onelip.certification.plain_operations import (
     ABS,
@@ -86,6 +87,9 @@ class Listing:
 
 def is_layer(module: nn.Module) -> bool:
     """Whether a module is listed as a whole: known layers, and what onelip moves entries with. Others are entered."""
+    owner = next(cls for cls in type(module).__mro__ if "forward" in vars(cls))
+    if "forward" in vars(module) or not owner.__module__.startswith(("torch.nn.", "onelip.")):
+        return False  # a subclass may compute anything
     numbers = next(module.parameters(), None) is not None or next(module.buffers(), None) is not None
     single = type(module).__module__.startswith("onelip.") and not numbers and next(module.children(), None) is None
     return isinstance(module, _LAYERS) or single
@@ -230,11 +234,10 @@ def _torch_convolution(prefix: str, conv: nn.Conv2d, shape: tuple[int, ...]) -> 
         dilated = weight.new_zeros((*weight.shape[:2], height, width))
         dilated[:, :, ::down, ::right] = weight
         weight = dilated
-    padding: Any = conv.padding
-    if isinstance(padding, str):
-        padding = (weight.shape[2] // 2, weight.shape[3] // 2) if padding == "same" else (0, 0)
-        if conv.padding == "same" and not (weight.shape[2] % 2 and weight.shape[3] % 2):
-            raise Unlisted("it has a kernel of even sides with padding='same'")
+    sides = padding_of(conv)
+    if any(before != after for before, after in sides):
+        raise Unlisted("it has a kernel of even sides with padding='same'")
+    padding = sides[0][0], sides[1][0]
     # A stride beyond the padded image reads one pixel, as the smaller one does.
     stride = min(conv.stride[0], shape[1] + 2 * padding[0]), min(conv.stride[1], shape[2] + 2 * padding[1])
     circular = conv.padding_mode == "circular"
@@ -242,9 +245,7 @@ def _torch_convolution(prefix: str, conv: nn.Conv2d, shape: tuple[int, ...]) -> 
         count = (side + 2 * pad - tap) // step + 1
         if pad >= tap or (circular and (side % step or count * step > side)):
             raise Unlisted("its padding is larger than the format allows")
-    return convolution(
-        prefix, weight, conv.bias, Geometry((shape[1], shape[2]), stride, (padding[0], padding[1]), circular)
-    )
+    return convolution(prefix, weight, conv.bias, Geometry((shape[1], shape[2]), stride, padding, circular))
 
 
 def _affine(prefix: str, module: nn.Module, shape: tuple[int, ...]) -> Operation:

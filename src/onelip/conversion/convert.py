@@ -10,6 +10,7 @@ import copy
 import operator
 from typing import Any, Literal
 
+import torch
 from torch import fx, nn
 
 from onelip.certification.call_arguments import Arguments
@@ -20,6 +21,7 @@ from onelip.conversion.changes import Change, Conversion
 from onelip.conversion.editor import Editor, is_ours
 from onelip.conversion.examples import example_for, shapes_of
 from onelip.conversion.folding import fold_batch_norms
+from onelip.conversion.function_rules import WEIGHTS
 from onelip.conversion.module_rules import ACTIVATIONS, Options, kind_of
 from onelip.errors import InvalidInputError
 from onelip.layers import get_method
@@ -118,6 +120,9 @@ def _divide(model: ConvertedModel, editor: Editor, example: Arguments) -> None:
     modes = {module: module.training for module in model.modules()}
     audit = Audit(model.eval(), editor.failures, editor.means)
     audit.walk(example)
+    for node in _follow_weights(model, editor, audit, example):
+        audit.failures[node] = WEIGHTS
+        audit.constants.pop(node, None)
     for module, mode in modes.items():
         module.training = mode
     for node, reason in audit.failures.items():
@@ -132,3 +137,22 @@ def _divide(model: ConvertedModel, editor: Editor, example: Arguments) -> None:
         editor.changes = [change for change in editor.changes if change.path != path or change.outcome != "kept"]
         note = "scaled to norm 1" if constant < 1 else f"divided by its constant {constant:.4g}"
         editor.changes.append(Change(path, "converted", before, f"{before} * {1 / constant:.4g}", note))
+
+
+@torch.no_grad()
+def _follow_weights(model: ConvertedModel, editor: Editor, audit: Audit, example: Arguments) -> set[fx.Node]:
+    """The operations whose constants are larger for other numbers in the parameters that `forward` itself uses."""
+    names = {str(node.target) for node in model.graph.nodes if node.op == "get_attr" and node in editor.trained}
+    parameters = [model.get_parameter(name) for name in sorted(names)]
+    started = [parameter.clone() for parameter in parameters]
+    found: set[fx.Node] = set()
+    for factor, shift in ((8, 2), (1 / 8, 0)) if parameters else ():
+        for parameter, start in zip(parameters, started, strict=True):
+            parameter.copy_(start * factor + torch.where(start < 0, -shift, shift))
+        other = Audit(model, editor.failures | set(audit.failures), editor.means)
+        other.walk(example)
+        found.update(other.failures)
+        found |= {node for node, size in other.constants.items() if size > 1.001 * max(1, audit.constants.get(node, 1))}
+    for parameter, start in zip(parameters, started, strict=True):
+        parameter.copy_(start)
+    return found

@@ -13,31 +13,23 @@ import torch
 from torch import fx, nn
 
 from onelip.certification.traced import nested
+from onelip.conversion.module_rules import ATTENTION, LOSS, NORM
 
 ADDITIONS = ("add",)
 CONCATENATIONS = ("cat", "concat", "concatenate")
 
-_MIXING = (
-    "attention, a product of activations, has no Lipschitz constant; mix positions by nn.Linear, as MLP-Mixer does"
-)
-_NORM = (
-    "divides by the size of its input, so that its constant is as large as 1 / eps; use onelip.layers.LayerCentering"
-)
-_LOSS = "it belongs into the loss: return the scores"
-_MATRICES = ("matmul", "bmm", "einsum")
+NEED_TWO = ("matmul", "bmm", "einsum")
 
 REFUSED: dict[str, str] = {
-    **dict.fromkeys(("softmax", "log_softmax"), _LOSS),
-    **dict.fromkeys(("normalize", "rms_norm"), _NORM),
-    "scaled_dot_product_attention": _MIXING,
-    **dict.fromkeys(_MATRICES, _MIXING),
+    **dict.fromkeys(("softmax", "log_softmax"), LOSS),
+    **dict.fromkeys(("normalize", "rms_norm"), NORM),
+    "scaled_dot_product_attention": ATTENTION,
+    **dict.fromkeys(NEED_TWO, ATTENTION),
 }
 """Operations without a counterpart, and what to do; those of `NEED_TWO` only for two activations."""
 
-NEED_TWO = _MATRICES
-
-WEIGHTS = "its weights are trained and not constrained; use nn.Linear, nn.Conv2d and the like, which are converted"
-WEIGHTED = ("linear", *(f"conv{kind}{axes}d" for kind in ("", "_transpose") for axes in (1, 2, 3)), *_MATRICES)
+WEIGHTS = "its weights are trained and not constrained; use nn.Linear, nn.Conv2d, nn.PReLU, which are converted"
+WEIGHTED = ("linear", *(f"conv{kind}{axes}d" for kind in ("", "_transpose") for axes in (1, 2, 3)), *NEED_TWO)
 """Operations of an activation and a parameter, which training makes as large as it likes: `WEIGHTS` says what to do."""
 
 _POOL = ("kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode")

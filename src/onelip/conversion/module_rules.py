@@ -251,18 +251,18 @@ def _stays(module: nn.Module, options: Options) -> None:
 
 
 _EXPANDING = (nn.GELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.SELU)
-_NORM = (
-    "it divides by the size of its input: its constant is max |weight| / sqrt(eps); use onelip.layers.LayerCentering"
+NORM = "it divides by the size of its input: its constant grows as eps shrinks; use onelip.layers.LayerCentering"
+ATTENTION = (
+    "attention, a product of activations, has no Lipschitz constant; mix positions by nn.Linear, as MLP-Mixer does"
 )
-_ATTENTION = "attention has no Lipschitz constant; mix positions by nn.Linear, as MLP-Mixer does"
 _RECURRENT = "a recurrence has no bound here; a stack of nn.Conv1d is converted"
-_LOSS = "it belongs into the loss: return the scores"
+LOSS = "it belongs into the loss: return the scores"
 _HINTS: dict[type[nn.Module], str] = {
-    nn.RMSNorm: _NORM,
-    **dict.fromkeys((nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder), _ATTENTION),
-    **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), _ATTENTION),
+    nn.RMSNorm: NORM,
+    **dict.fromkeys((nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder), ATTENTION),
+    **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), ATTENTION),
     **dict.fromkeys((nn.RNN, nn.LSTM, nn.GRU), _RECURRENT),
-    **dict.fromkeys((nn.Softmax, nn.LogSoftmax, nn.Softmax2d), _LOSS),
+    **dict.fromkeys((nn.Softmax, nn.LogSoftmax, nn.Softmax2d), LOSS),
     nn.Bilinear: "a product of two activations has no Lipschitz constant",
     nn.ConvTranspose1d: "there is no transposed convolution of signals here; nn.ConvTranspose2d is converted",
     nn.ConvTranspose3d: "there is no transposed convolution of volumes here; nn.ConvTranspose2d is converted",
