@@ -7,7 +7,6 @@ from pathlib import Path
 
 from onelip.atomic_files import write_atomically
 from onelip.bench.paper import published
-from onelip.bench.paper.published import IMAGE_SIZES
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.table_files import csv_text
 from onelip.bench.report.trained_models import current
@@ -18,7 +17,7 @@ MEMORY = read_study(Path(sys.argv[1])).memory
 def peaks(source: str) -> dict[tuple[str, str, int], int]:
     """Bytes of training by network, of one kind of prediction."""
     rows = current(row for row in MEMORY if row.source == source)
-    return {(r.network.method, r.network.size_name, IMAGE_SIZES[r.network.dataset]): r.training for r in rows}
+    return {(r.network.method, r.network.size_name, r.network.data.image_size): r.training for r in rows}
 
 
 on_cpu, on_gpu = peaks("predicted"), peaks("predicted for a GPU")

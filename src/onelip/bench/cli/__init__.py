@@ -110,7 +110,12 @@ def run(arguments: list[str]) -> int:
     """Parse and run one command line; returns the exit code."""
     try:
         _refuse_dropped(arguments)
-        code = _run(arguments)
+        known = commands()
+        if arguments and arguments[0] not in ("--help", "-h", "--version", "-V", "__complete", *known):
+            instead = did_you_mean(arguments[0], known) or f", use one of {', '.join(known)}"  # cyclopts imports all
+            raise InvalidInputError(f"there is no command {arguments[0]!r}{instead}; see onelip --help")
+        options = new_app()(arguments)
+        code = 0 if options is None else options.run()  # none after a help text
         sys.stdout.flush()  # a reader that has gone is met here, not when Python ends
         return code
     except CycloptsError as error:
@@ -149,15 +154,6 @@ def _drop_unwritten_output() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _run(arguments: list[str]) -> int:
-    known = commands()
-    if arguments and arguments[0] not in ("--help", "-h", "--version", "-V", "__complete", *known):
-        instead = did_you_mean(arguments[0], known) or f", use one of {', '.join(known)}"  # cyclopts would import all
-        raise InvalidInputError(f"there is no command {arguments[0]!r}{instead}; see onelip --help")
-    options = new_app()(arguments)
-    return 0 if options is None else options.run()  # none after a help text
 
 
 def _converted(kind: Any, tokens: Sequence[Token]) -> Any:

@@ -50,7 +50,12 @@ class Command(Json):
 
     def run(self) -> int:
         """Rank and print; 1 if nothing is known to fit."""
-        limits, candidates = self._limits(), self._candidates()
+        limits = Limits(
+            None if self.gpu_memory is None else parse_memory(self.gpu_memory),
+            self.train_hours,
+            None if self.max_latency is None else parse_ratio(self.max_latency),
+        )
+        candidates = self._candidates()
         verdicts = rank(candidates, limits)
         if self.json:
             print(dump_json([asdict(verdict) for verdict in verdicts]))
@@ -59,13 +64,6 @@ class Command(Json):
         else:
             _print_advice(verdicts, limits)
         return 0 if verdicts[0].group == "fits" else 1
-
-    def _limits(self) -> Limits:
-        return Limits(
-            None if self.gpu_memory is None else parse_memory(self.gpu_memory),
-            self.train_hours,
-            None if self.max_latency is None else parse_ratio(self.max_latency),
-        )
 
     def _candidates(self) -> list[Candidate]:
         study = None if self.study is None else read_study(self.study)

@@ -6,7 +6,7 @@ onelip reproduce --methods aol bcop --size XS --epochs 1
 
 Learning rate, weight decay, schedule (over the published number of epochs), starts, paddings and augmentation are those
 of the published run; certified accuracy is proven. A run is within tolerance if accuracy and certified accuracy at
-36/255 are at most 4 points (or 3 standard errors) away. The same command continues a stopped run.
+36/255 are at most 4 points away. The same command continues a stopped run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Command(Output, Device, RunsFolder):
         found = []
         for number, spec in enumerate(specs, 1):
             if not self.quiet:
-                print(f"{number} of {len(specs)}: {spec.network.label}, {spec.budget_name}", file=sys.stderr)
+                print(f"{number} of {len(specs)}: {spec.network.label}, epochs: {self.epochs}", file=sys.stderr)
             found.append(reproduce(spec, self.runs_dir, device=self.device, progress=not self.quiet))
             if not self.quiet:
                 print(_line(found[-1]), file=sys.stderr)
@@ -107,4 +107,4 @@ def _print_table(found: list[EpochComparison]) -> None:
         table.add_row(c.method, c.size, str(c.epoch), *cells, f"{c.core_seconds:.0f}", c.verdict)
     console = Terminal()
     console.print(table)
-    console.print("verdict: 4 points or 3 standard errors of accuracy and of certified accuracy at 36/255")
+    console.print("verdict: accuracy and certified accuracy at 36/255 within 4 points")

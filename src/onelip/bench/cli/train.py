@@ -117,7 +117,7 @@ class Command(Output, Checkpoints, RunsFolder):
             model = shlex.quote(str(folder / MODEL_FILE))
             runs = shlex.quote(str(self.runs_dir))
             own = f" --model {record.network.model}" if record.network.is_factory else ""
-            say_next(f"onelip check {model}{own}", f"onelip attack {model}{own}", f"onelip report {runs}")
+            print(f"next:  onelip check {model}{own}\n       onelip attack {model}{own}\n       onelip report {runs}")
         return 0 if record.status is RunStatus.FINISHED else 1
 
 
@@ -143,11 +143,6 @@ def print_result(record: RunRecord, folder: Path) -> None:
     if "test_lipschitz_bound" in metrics:
         bound = _figure(metrics["test_lipschitz_bound"], ".9g")
         console.print(f"proven bound of the Lipschitz constant: {bound}")
-
-
-def say_next(*commands: str) -> None:
-    """The commands that people type next, for copying: never broken."""
-    print("next:  " + "\n       ".join(commands))
 
 
 def _figure(value: Any, form: str) -> str:

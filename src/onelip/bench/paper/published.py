@@ -34,7 +34,6 @@ from importlib import resources
 from typing import Any, Literal, TypeVar
 
 from onelip.errors import InvalidInputError
-from onelip.protocol import DATA_SETS
 
 
 @dataclass(frozen=True)
@@ -139,9 +138,9 @@ class PublishedSpeed:
 @functools.cache
 def published_speeds() -> dict[tuple[str, str], PublishedSpeed]:
     """(method, size) to the medians over the epochs that are known of its 24-hour run on CIFAR-10."""
-    runs: dict[tuple[str, str], list[PublishedEpoch]] = {}
+    runs: dict[tuple[str, str], list[PublishedEpoch]] = defaultdict(list)
     for row in published_curves():
-        runs.setdefault((row.key, row.size), []).append(row)
+        runs[row.key, row.size].append(row)
     return {
         network: PublishedSpeed(
             statistics.median(row.train_images_per_second for row in rows),
@@ -178,10 +177,6 @@ def published_later() -> tuple[PublishedModel, ...]:
 def published_ranking(rows: Iterable[PublishedResult]) -> list[MethodScore]:
     """The paper's score of each method, from the rows of one kernel size and budget."""
     return score_methods(RankingEntry(row.dataset, row.method, row.size, row.certified_accuracy_36) for row in rows)
-
-
-IMAGE_SIZES = {name: info.image_size for name, info in DATA_SETS.items()}
-"""Memory and time depend on the image size; the number of classes does not change these networks."""
 
 
 @functools.cache
@@ -231,14 +226,6 @@ class RankingEntry:
 
 
 @dataclass(frozen=True)
-class RankedEntry:
-    """An entry and its rank (1 is best) within its data set."""
-
-    entry: RankingEntry
-    rank: int
-
-
-@dataclass(frozen=True)
 class MethodScore:
     """How often the models of a method are first, in the top 3 and in the top 10, over all data sets."""
 
@@ -253,8 +240,8 @@ class MethodScore:
         return self.first + self.top3 + self.top10
 
 
-def rank_models(entries: Iterable[RankingEntry]) -> list[RankedEntry]:
-    """Rank the models of each data set; sorted by data set, rank, method, size."""
+def rank_models(entries: Iterable[RankingEntry]) -> list[tuple[int, RankingEntry]]:
+    """Rank the models of each data set, 1 is best; sorted by data set, rank, method, size."""
     values: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
     for entry in (listed := list(entries)):
         name = f"{entry.method} {entry.size} on {entry.dataset}"
@@ -263,15 +250,15 @@ def rank_models(entries: Iterable[RankingEntry]) -> list[RankedEntry]:
         if (entry.method, entry.size) in values[entry.dataset]:
             raise InvalidInputError(f"{name} is there twice; give one value per model, such as the mean of seeds")
         values[entry.dataset][entry.method, entry.size] = entry.value
-    ranked = [RankedEntry(e, 1 + sum(value > e.value for value in values[e.dataset].values())) for e in listed]
-    return sorted(ranked, key=lambda r: (r.entry.dataset, r.rank, r.entry.method, r.entry.size))
+    ranked = [(1 + sum(value > entry.value for value in values[entry.dataset].values()), entry) for entry in listed]
+    return sorted(ranked, key=lambda pair: (pair[1].dataset, pair[0], pair[1].method, pair[1].size))
 
 
 def score_methods(entries: Iterable[RankingEntry]) -> list[MethodScore]:
     """Scores of all methods, best first (equal scores: more first places, more in the top 3, then by name)."""
     ranks: dict[str, list[int]] = defaultdict(list)
-    for ranked in rank_models(entries):
-        ranks[ranked.entry.method].append(ranked.rank)
+    for rank, entry in rank_models(entries):
+        ranks[entry.method].append(rank)
     scores = [
         MethodScore(method, *(sum(rank <= limit for rank in own) for limit in (1, 3, 10)))
         for method, own in ranks.items()

@@ -209,11 +209,6 @@ class RunSpec(RunOptions):
             if not good:
                 raise InvalidInputError(f"{name} must be {allowed}, got {getattr(self, name)}")
 
-    @property
-    def budget_name(self) -> str:
-        """30m, or 4 epochs."""
-        return self.budget if self.budget is not None else f"{self.epochs} epoch{'s' * (self.epochs != 1)}"
-
 
 RecipeName = Literal["paper", "short", "fast"]
 

@@ -184,9 +184,8 @@ class LiveView:
         expected, part = self.progress.expected(job), job.part_done(self.progress.study)
         of = "" if expected is None else f" of about {short_duration(expected)}"
         news = "" if part is None else f", {100 * part:.0f} % trained" if part < 1 else ", certifying"
-        text = Text("▸ ", "cyan", no_wrap=True, overflow="ellipsis")
-        text.append(job.label, "bold")
-        return text.append(f"  {short_duration(self.progress.used(job))}{of}{news}", "default")
+        parts = ("▸ ", "cyan"), (job.label, "bold"), f"  {short_duration(self.progress.used(job))}{of}{news}"
+        return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
 def plan_table(jobs: Sequence[Job], states: Mapping[str, JobState], study: Path) -> Table:
