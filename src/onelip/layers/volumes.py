@@ -56,7 +56,20 @@ class LipschitzConv3d(LipschitzConv2d):
         padding_mode: PaddingMode = "zeros",
         **options: Any,
     ) -> None:
-        """As `nn.Conv3d`; `options` are init, lipschitz, device, dtype and the method's own."""
+        """As `nn.Conv3d`.
+
+        Args:
+            in_channels: channels of the input.
+            out_channels: channels of the output.
+            kernel_size: taps, one number or (depth, rows, columns), even or odd.
+            stride: voxels between outputs.
+            padding: "same", "valid", or as many voxels on each side as torch would add.
+            dilation: voxels between taps.
+            groups: parts of the channels that do not see each other; divides both numbers of channels.
+            bias: whether a bias is added.
+            padding_mode: "zeros".
+            options: init, lipschitz, device, dtype and the method's own, as those of its convolution.
+        """
         self._taps: Volume = integers(self, "kernel_size", kernel_size, 1, 3)
         self._steps: Volume = integers(self, "stride", stride, 1, 3)
         self._spread: Volume = integers(self, "dilation", dilation, 1, 3)
