@@ -25,10 +25,10 @@ from torch.nn import functional as F
 from onelip.errors import InvalidInputError
 from onelip.layers.arguments import integers
 from onelip.layers.convolutions import LipschitzConv2d
-from onelip.layers.fused import FusedConvolution, FusedLayer
+from onelip.layers.fused import FusedLayer
 from onelip.layers.geometry import Geometry
 from onelip.layers.initialisation import initialise
-from onelip.layers.operators import Grouped, Kernel, Operator
+from onelip.layers.operators import Framed, Grouped, Kernel, Operator
 from onelip.layers.power_vectors import PowerVectors
 from onelip.layers.residual import ResidualMap
 from onelip.layers.volume_kernel import Sides, VolumeGeometry, VolumeKernel
@@ -205,7 +205,7 @@ class LipschitzConv3d(LipschitzConv2d):
         """
         operator, sides = self._detached(input_size), self._sides
         if self.traits.square:
-            return FusedConvolution(self.convolution_geometry, operator, self.bias)
+            return FusedLayer(Framed(self.convolution_geometry, operator), self.bias)
         if any(front != behind for front, behind in sides):
             return FusedLayer(operator, self.bias)
         kernel = operator.tensors()["kernel"]
