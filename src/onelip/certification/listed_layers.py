@@ -38,8 +38,9 @@ from onelip.layers import (
     ScaledMaxPool2d,
     UnitRowsLinear,
 )
-from onelip.layers.fused import FusedConvolution, FusedLayer
-from onelip.layers.operators import Operator
+from onelip.layers.fused import FusedLayer
+from onelip.layers.geometry import ConvolutionGeometry
+from onelip.layers.operators import Framed, Operator
 from onelip.linalg.fourier import Size
 
 _AVERAGES = (nn.AvgPool2d, nn.AdaptiveAvgPool2d, ScaledAvgPool2d, ScaledAdaptiveAvgPool2d)
@@ -105,8 +106,8 @@ def add_layer(listing: Listing, module: nn.Module, x: Tensor) -> None:
             raise Unlisted("it maps the last of several dimensions")
         weight = module.weight if isinstance(module, nn.Linear) else F.normalize(module.weight, dim=1)
         listing.add(convolution(listing.prefix(), weight[..., None, None], module.bias, Geometry((1, 1)), "linear"))
-    elif isinstance(module, FusedConvolution):
-        _add_core(listing, module, x)
+    elif isinstance(module, FusedLayer) and isinstance(operator := module.operator(), Framed):
+        _add_core(listing, operator, module.bias, x)
     elif isinstance(module, FusedLayer):
         _add_operator(listing, module.operator(), module.bias, shape)
     elif isinstance(module, MaxMin | GroupSort):
@@ -150,16 +151,18 @@ def _embed(listing: Listing, shape: tuple[int, ...], torus: Size) -> None:
     listing.move(padded.flatten() - 1, math.prod(shape))
 
 
-def _add_core(listing: Listing, module: FusedConvolution, x: Tensor) -> None:
+def _add_core(listing: Listing, operator: Framed, bias: Tensor | None, x: Tensor) -> None:
     """What stands around the core of a convolution moves entries; the core is an operator."""
-    around, core = module.convolution_geometry, module.operator()
+    around, core = operator.frame, operator.core
+    if not isinstance(around, ConvolutionGeometry):
+        raise Unlisted("it is a convolution of volumes")
     read = around.core_input(x)
     index = None if len(read) != 1 else moved_index(around.core_input, [x])
     if index is None:
         raise Unlisted("it has a dilation in the frequency domain")
     listing.move(index, x.numel())
-    _add_operator(listing, core, module.bias, tuple(read.shape[1:]))
-    outputs = core.apply(read, module.bias)
+    _add_operator(listing, core, bias, tuple(read.shape[1:]))
+    outputs = core.apply(read, bias)
 
     def write(y: Tensor) -> Tensor:
         y = y.unflatten(1, (around.groups, -1))[:, :, : around.kept].flatten(1, 2)

@@ -27,13 +27,13 @@ from onelip.layers.arguments import (
 from onelip.layers.blocks.reshape import FirstChannels, ZeroChannelPad, ZeroSpatialPad
 from onelip.layers.contract import Request
 from onelip.layers.frequency_choice import frequencies_are_cheaper
-from onelip.layers.fused import FusedConvolution, frozen_conv
+from onelip.layers.fused import FusedLayer, frozen_conv
 from onelip.layers.geometry import ConvolutionGeometry, Geometry
 from onelip.layers.initialisation import initialise
 from onelip.layers.layer import LipschitzLayer
 from onelip.layers.memory_format import in_format_of
 from onelip.layers.operator_cache import convolved, remember_pass, repeated_pass
-from onelip.layers.operators import Grouped, Kernel, Operator
+from onelip.layers.operators import Framed, Grouped, Kernel, Operator
 from onelip.linalg.block_taps import block_taps, taps_of_blocks
 from onelip.linalg.convolution import PaddingMode
 from onelip.linalg.fourier import Size
@@ -317,7 +317,7 @@ class LipschitzConv2d(LipschitzLayer):
         step = self.stride[0]
         simple = geometry == Geometry(self.kernel_size, (step, step), None, (1, 1), geometry.circular)
         if self.groups > 1 or len(self.axes) == 1 or not simple or not geometry.is_aligned:
-            return FusedConvolution(self.convolution_geometry, operator, self.bias)
+            return FusedLayer(Framed(self.convolution_geometry, operator), self.bias)
         core = self.fuse_core(operator, None if input_size is None else geometry.core_image(input_size))
         before, after = [], []
         if step > 1:

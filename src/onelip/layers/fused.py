@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from onelip.layers.geometry import ConvolutionGeometry
 from onelip.layers.memory_format import in_format_of
 from onelip.layers.operators import Operator
 from onelip.linalg.convolution import PaddingMode
@@ -48,22 +47,6 @@ class FusedLayer(BoundedModule):
     def extra_repr(self) -> str:
         """The kind of operator."""
         return type(self._operator).__name__
-
-
-class FusedConvolution(FusedLayer):
-    """Operator parameters as the core of a convolution with a stride, a padding, a dilation or groups."""
-
-    def __init__(self, convolution_geometry: ConvolutionGeometry, operator: Operator, bias: Tensor | None) -> None:
-        super().__init__(operator, bias)
-        self.convolution_geometry = convolution_geometry
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The input transformation, and what stands around it."""
-        return in_format_of(x, self.convolution_geometry.apply(x, self.operator(), self.bias))
-
-    def bound(self, input_shape: tuple[int, ...]) -> LayerBound:
-        """The bound of the transformed parameters in their frame."""
-        return self.convolution_geometry.bound(input_shape, self.operator(), self.bias)
 
 
 def frozen_conv(

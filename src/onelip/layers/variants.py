@@ -41,9 +41,21 @@ class LipschitzConvTranspose2d(LipschitzConv2d):
         padding_mode: PaddingMode = "circular",
         **options: Any,
     ) -> None:
-        """As `nn.ConvTranspose2d`; `options` are init, lipschitz, device, dtype and the method's own.
+        """As `nn.ConvTranspose2d`.
 
-        `output_padding` is fewer rows and columns than the stride.
+        Args:
+            in_channels: channels of the input.
+            out_channels: channels of the output.
+            kernel_size: taps, one number or (rows, columns), even or odd.
+            stride: how many times higher and wider the output is.
+            padding: "same", or as many pixels of each side as torch would cut off.
+            output_padding: rows and columns more below and to the right, fewer than the stride.
+            groups: parts of the channels that do not see each other; divides both numbers of channels.
+            bias: whether a bias is added.
+            dilation: pixels between taps.
+            padding_mode: "circular" or "zeros".
+            options: init, lipschitz, device, dtype and the method's own, as those of its convolution;
+                lipschitz: the constant that is guaranteed.
         """
         self._output_padding = output_padding  # for `read_geometry`, which the constructor of the convolution calls
         geometry = kernel_size, stride, padding, dilation, groups
@@ -73,7 +85,20 @@ class LipschitzConv1d(LipschitzConv2d):
         padding_mode: PaddingMode = "circular",
         **options: Any,
     ) -> None:
-        """As `nn.Conv1d`; `options` are init, lipschitz, device, dtype and the method's own."""
+        """As `nn.Conv1d`; its arguments, and those of the method's convolution of images by name.
+
+        Args:
+            in_channels: channels of the input.
+            out_channels: channels of the output.
+            kernel_size: taps, even or odd.
+            stride: samples between outputs.
+            padding: "same", "valid", or as many samples on each side as torch would add.
+            dilation: samples between taps.
+            groups: parts of the channels that do not see each other; divides both numbers of channels.
+            bias: whether a bias is added.
+            padding_mode: "circular" or "zeros".
+            options: init, lipschitz, device, dtype and the method's own, as those of its convolution.
+        """
         sides = padding if isinstance(padding, str) else (0, _one(padding))
         geometry = (1, _one(kernel_size)), (1, _one(stride)), sides, (1, _one(dilation)), groups
         super().__init__(in_channels, out_channels, *geometry, bias, padding_mode, **options)

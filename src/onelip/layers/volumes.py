@@ -25,10 +25,10 @@ from torch.nn import functional as F
 from onelip.errors import InvalidInputError
 from onelip.layers.arguments import integers
 from onelip.layers.convolutions import LipschitzConv2d
-from onelip.layers.fused import FusedConvolution, FusedLayer
+from onelip.layers.fused import FusedLayer
 from onelip.layers.geometry import Geometry
 from onelip.layers.initialisation import initialise
-from onelip.layers.operators import Grouped, Kernel, Operator
+from onelip.layers.operators import Framed, Grouped, Kernel, Operator
 from onelip.layers.power_vectors import PowerVectors
 from onelip.layers.residual import ResidualMap
 from onelip.layers.volume_kernel import Sides, VolumeGeometry, VolumeKernel
@@ -56,7 +56,20 @@ class LipschitzConv3d(LipschitzConv2d):
         padding_mode: PaddingMode = "zeros",
         **options: Any,
     ) -> None:
-        """As `nn.Conv3d`; `options` are init, lipschitz, device, dtype and the method's own."""
+        """As `nn.Conv3d`.
+
+        Args:
+            in_channels: channels of the input.
+            out_channels: channels of the output.
+            kernel_size: taps, one number or (depth, rows, columns), even or odd.
+            stride: voxels between outputs.
+            padding: "same", "valid", or as many voxels on each side as torch would add.
+            dilation: voxels between taps.
+            groups: parts of the channels that do not see each other; divides both numbers of channels.
+            bias: whether a bias is added.
+            padding_mode: "zeros".
+            options: init, lipschitz, device, dtype and the method's own, as those of its convolution.
+        """
         self._taps: Volume = integers(self, "kernel_size", kernel_size, 1, 3)
         self._steps: Volume = integers(self, "stride", stride, 1, 3)
         self._spread: Volume = integers(self, "dilation", dilation, 1, 3)
@@ -192,7 +205,7 @@ class LipschitzConv3d(LipschitzConv2d):
         """
         operator, sides = self._detached(input_size), self._sides
         if self.traits.square:
-            return FusedConvolution(self.convolution_geometry, operator, self.bias)
+            return FusedLayer(Framed(self.convolution_geometry, operator), self.bias)
         if any(front != behind for front, behind in sides):
             return FusedLayer(operator, self.bias)
         kernel = operator.tensors()["kernel"]
