@@ -22,7 +22,14 @@ pytest.register_assert_rewrite("layer_contract")
 # Virtual machines tend to announce AMX and not to have it: a bfloat16 product then kills the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
-hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
+# The same cases in every run, however slow the machine is.
+hypothesis.settings.register_profile(
+    "repeatable",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("repeatable")
 
 

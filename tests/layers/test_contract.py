@@ -7,7 +7,7 @@ import copy
 import layer_contract as contract
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jacobians import distance_from_isometry, jacobian, norm_at
 from layer_contract import CONVS, FEATURES, STATES, assert_close, fresh, image_size, input_shape, make, perturb, samples
@@ -76,7 +76,7 @@ class TestBounds:
             assert norm_at(layer.train(), samples(case)[0]) <= 1 + 1e-2 * bool(method.train_eval_difference) + 1e-9
 
     @pytest.mark.parametrize("method", LIPSCHITZ, ids=lambda m: m.key)
-    @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=10)
     @given(data=st.data())
     def test_drawn_shapes(self, method: MethodInfo, data: st.DataObject) -> None:
         side, channels = st.integers(1, 5), st.integers(1, 4)

@@ -48,7 +48,7 @@ def drawn_dilation(data: st.DataObject, stride: tuple[int, int]) -> tuple[int, i
     return data.draw(first, "dilation"), data.draw(second, "dilation")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_the_baseline_is_the_convolution_of_torch(data: st.DataObject) -> None:
     """Groups, dilation, stride, integer padding, even and rectangular kernels, by the same taps."""
@@ -97,7 +97,7 @@ def test_where_nothing_moves_pixels_are_where_they_were(circular: bool, transpos
     assert not Geometry((3, 3), (1, 1), (0, 0), (1, 1), circular, transposed).moves_nothing
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_the_transposed_baseline_is_that_of_torch(data: st.DataObject) -> None:
     groups = data.draw(st.sampled_from([1, 2, 4]), "groups")

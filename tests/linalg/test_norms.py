@@ -51,7 +51,7 @@ def test_dense_is_the_convolution() -> None:
         torch.testing.assert_close(_dense(kernel, (4, 6), padding_mode) @ x.flatten(), expected)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     rows=st.integers(1, 9),
     columns=st.integers(1, 9),

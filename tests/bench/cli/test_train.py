@@ -10,7 +10,7 @@ import tiny_data
 
 from onelip.bench.cli import run as run_command
 from onelip.bench.data import normalise
-from onelip.bench.records import NetworkSpec, load_records, start_run
+from onelip.bench.records import NetworkSpec, load_records, machine, start_run
 from onelip.bench.training.evaluation import evaluate_run
 from onelip.certification import certify
 from onelip.checkpoints import load_model
@@ -22,6 +22,7 @@ TRAIN = ["train", "--method", "cayley", "--width", "4", "--dataset", "tiny", "--
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_data.install(monkeypatch.setattr)
+    monkeypatch.setattr(machine, "free_cores", lambda: None)  # other programs would be told of in a long line
 
 
 def test_train_and_evaluate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
