@@ -62,14 +62,8 @@ EXPORTED = "What can I call? These names are in `onelip` itself: `import onelip`
 INTERNALS = (
     *("traits", "choose_form"),
     *("vanilla_export", "tensors_to_transform", "core_size", "build", "request"),
-    *(
-        "keep_states",
-        "deployed",
-        "register_parameter",
-        "train",
-        "operators_of",
-    ),
-    *("stacked_tensors", "signal", "gram_power"),
+    *("keep_states", "deployed", "register_parameter", "train", "create_tensors", "has_own_parameters"),
+    *("LayerOptions", "gram_power", "has_frequency_form", "acts_on_frequencies", "make_convolution_geometry"),
     *("keeps_taps", "core_kernel", "core_taps", "convolution_geometry"),
     *(
         "read_geometry",
