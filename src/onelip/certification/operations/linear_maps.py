@@ -240,9 +240,10 @@ def smooth_interpolation(call: Call, x: Traced, options: dict[str, Any]) -> Trac
         shape = [length if place == axis else 1 for place in range(axes)]
 
         def along(given: Any, axis: int = axis, one: float = 1) -> Any:
-            if given is None or isinstance(given, int | float):
-                return given if given is None else tuple(given if place == axis else one for place in range(axes))
-            return tuple(given[place] if place == axis else one for place in range(axes))
+            if given is None:
+                return None
+            own = given if isinstance(given, int | float) else given[axis]
+            return tuple(own if place == axis else one for place in range(axes))
 
         each = {**options, "size": along(options["size"]), "scale_factor": along(options["scale_factor"], one=1.0)}
         matrix = F.interpolate(units.reshape(length, 1, *shape), **each).flatten(1).mT

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from onelip.proofs.layer_bound import FLOAT32, Arithmetic, LayerBound, Rounding, RoundingError
 
@@ -18,8 +16,9 @@ def survives(numbers: Any, arithmetic: Arithmetic) -> bool:
 
     Larger ones are infinite there. Smaller ones may be zero, whose reciprocals are infinite and whose products are 0.
     """
-    values = [numbers.abs()] if isinstance(numbers, Tensor) else [abs(float(number)) for number in _sequence(numbers)]
-    return all(_within(value, arithmetic) for value in values)
+    sizes = torch.as_tensor(numbers, dtype=torch.float64).abs()
+    largest = 4 * (1 - arithmetic.unit_roundoff) / arithmetic.tiny
+    return bool(((sizes == 0) | ((sizes >= arithmetic.tiny) & (sizes <= largest))).all())
 
 
 def magnitude(*numbers: Any) -> float:
@@ -27,18 +26,6 @@ def magnitude(*numbers: Any) -> float:
     sizes = [torch.as_tensor(number, dtype=torch.float64).abs().flatten() for number in numbers if number is not None]
     together = torch.cat([torch.zeros(1, dtype=torch.float64), *(size.cpu() for size in sizes)])
     return float(together.nan_to_num(nan=math.inf, posinf=math.inf).amax())
-
-
-def _sequence(numbers: Any) -> Sequence[Any]:
-    return numbers if isinstance(numbers, tuple | list) else (numbers,)
-
-
-def _within(size: Any, arithmetic: Arithmetic) -> bool:
-    largest = 4 * (1 - arithmetic.unit_roundoff) / arithmetic.tiny
-    if isinstance(size, Tensor):
-        size = size.double()
-        return bool(((size == 0) | ((size >= arithmetic.tiny) & (size <= largest))).all())
-    return size == 0 or arithmetic.tiny <= size <= largest
 
 
 def surviving(rounding: Rounding, *numbers: Any) -> Rounding:

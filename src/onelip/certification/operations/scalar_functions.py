@@ -120,15 +120,8 @@ def _term(name: str, arguments: Sequence[Any], keywords: dict[str, Any]) -> tupl
         return None
     if compared and name == "where" and compared != [0]:
         return None
-    found = next(
-        (
-            x
-            for part in arguments
-            for x in ([part.first] if isinstance(part, Comparison) else [part])
-            if isinstance(x, Traced)
-        ),
-        None,
-    )
+    values = [part.first if isinstance(part, Comparison) else part for part in arguments]
+    found = next((x for x in values if isinstance(x, Traced)), None)
     if found is None:
         return None
     bases: list[Node] = []
