@@ -114,9 +114,9 @@ def test_a_trace_replaces_nothing_that_other_threads_use() -> None:
 def test_a_model_is_traced_three_times_and_called_six_times_for_one_certificate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Traced with either answer and on the batch; called on two random inputs, on three in two orders, on the batch.
+    """Traced with either answer and on the batch; called on two random inputs, twice on three, and on the batch.
 
-    Both checks also run one input alone.
+    The first and the last check also run one input alone.
     """
     calls, traces, trace = list[int](), list[int](), Tracer.trace
 
