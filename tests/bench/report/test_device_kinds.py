@@ -10,9 +10,8 @@ from synthetic_study import train_config, train_metrics
 
 from onelip.bench.cli.advise import Command
 from onelip.bench.records import RunStatus, start_run
-from onelip.bench.report.findings import notes
+from onelip.bench.report.findings import warnings
 from onelip.bench.report.read_study import read_study
-from onelip.bench.report.trained_models import all_settings, chosen_models
 
 
 def _train(study: Path, method: str, device: str | None, **config: Any) -> None:
@@ -31,7 +30,7 @@ def test_budgets_are_compared_within_one_kind_of_device(tmp_path: Path, capsys: 
     assert left_out.network is not None
     assert left_out.network.method == "soc"
     assert "V100" in left_out.reason
-    first = notes(study, chosen_models(all_settings(study.trained)))[0]
+    first = warnings(study)[0]
     assert "mixes kinds of device" in first
     assert "2 trainings with a time budget ran on A100, 1 on V100" in first
     Command(study=tmp_path).run()

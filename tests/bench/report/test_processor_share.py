@@ -10,15 +10,16 @@ import synthetic_study
 
 from onelip.bench.report.cost_tables import cost_tables
 from onelip.bench.report.figures.radar import study_radar
-from onelip.bench.report.findings import findings, notes, times_note, trainings_note, with_notes
+from onelip.bench.report.findings import findings, times_note, trainings_note, warnings, with_notes
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.report_table import ReportTable
 from onelip.bench.report.result_tables import result_tables
 from onelip.bench.report.trained_models import all_settings, chosen_models
+from onelip.bench.report.write_report import write_report
 
 
 def _study(runs: Path, share: float, **config: Any) -> tuple[list[str], list[str], dict[str, ReportTable]]:
-    """Findings, notes and tables of two trainings, of which one had this share of the processor."""
+    """Findings, warnings and tables of two trainings, of which one had this share of the processor."""
     for method, certified, part in (("aol", 0.3, share), ("soc", 0.5, 1.0)):
         metrics = synthetic_study.train_metrics(certified, 0.6, 30.0)
         metrics |= {"wall_seconds": 40.0, "thread_seconds": 40.0 * part}
@@ -29,7 +30,7 @@ def _study(runs: Path, share: float, **config: Any) -> tuple[list[str], list[str
     settings = all_settings(study.trained)
     models = chosen_models(settings)
     tables = with_notes([*result_tables(models, settings), *cost_tables(study, None)], study)
-    return findings(study, models), notes(study, models), {table.name: table for table in tables}
+    return findings(study, models), warnings(study), {table.name: table for table in tables}
 
 
 def test_an_undisturbed_study_is_ranked(tmp_path: Path) -> None:
@@ -37,6 +38,7 @@ def test_an_undisturbed_study_is_ranked(tmp_path: Path) -> None:
     assert "SOC XS certifies most" in found[0]
     assert tables["accuracy-cifar10-mini"].best
     assert "ranking" in tables
+    assert not warnings(read_study(tmp_path))
     assert not any("Other programs" in table.caption for table in tables.values())
 
 
@@ -50,6 +52,8 @@ def test_budgets_of_the_wall_clock_are_not_ranked(tmp_path: Path) -> None:
         assert not tables[name].best
         assert head[0] in tables[name].caption
     assert any("has the lowest training time" in sentence for sentence in found), "times were undisturbed"
+    page = write_report(tmp_path, tmp_path / "report").page.read_text()
+    assert 0 < page.index(head[0]) < page.index("<h2>Findings</h2>"), "at the head"
     study = read_study(tmp_path)
     axes = [metric.name for metric in study_radar(study, chosen_models(all_settings(study.trained)))]
     assert axes == ["Training time", "Inference time"], "an axis ranks"

@@ -63,12 +63,16 @@ def findings(study: StudyResults, models: Sequence[TrainedModel]) -> list[str]:
     return [*best, *fastest, *_memory_range(study), *others][:_MOST_FINDINGS]
 
 
+def warnings(study: StudyResults) -> list[str]:
+    """What hinders a comparison, for the head of the page."""
+    return [note for note in (study.mixed_devices, trainings_note(study), times_note(study)) if note]
+
+
 def notes(study: StudyResults, models: Sequence[TrainedModel]) -> list[str]:
-    """How the study was made, as far as a reader must know it: what hinders a comparison comes first."""
-    warnings = [note for note in (study.mixed_devices, trainings_note(study), times_note(study)) if note]
+    """How the study was made, as far as a reader must know it."""
     seeds = [model.certified_36.seeds for model in _compared(models) if model.certified_36]
     once = [TRAINED_ONCE] if seeds and set(seeds) == {1} else []
-    return [*warnings, *once, *study.notes]
+    return [*once, *study.notes]
 
 
 def _compared(models: Sequence[TrainedModel]) -> list[TrainedModel]:

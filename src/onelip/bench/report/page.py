@@ -73,6 +73,7 @@ class PageContent:
     head_figures: Sequence[tuple[str, str]] = ()
     findings: Sequence[str] = ()
     guidelines: Sequence[str] = ()
+    warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
     baseline: str = ""
     absent: Sequence[str] = ()

@@ -15,7 +15,7 @@ from onelip.bench.report.figures.curves import budget_figures, loss_figures, pub
 from onelip.bench.report.figures.drawing import FigureFiles, ReportFigure, figure_style, render
 from onelip.bench.report.figures.layer_lines import layer_figures
 from onelip.bench.report.figures.radar import radar_figures, radar_table, study_radar
-from onelip.bench.report.findings import GUIDELINES, baseline, findings, head_figures, notes, with_notes
+from onelip.bench.report.findings import GUIDELINES, baseline, findings, head_figures, notes, warnings, with_notes
 from onelip.bench.report.page import PageContent, Section, Side, write_page
 from onelip.bench.report.read_study import read_study
 from onelip.bench.report.report_table import ReportTable
@@ -110,6 +110,7 @@ def write_report(
         head_figures=head_figures(results),
         findings=findings(results, models),
         guidelines=GUIDELINES,
+        warnings=warnings(results),
         notes=notes(results, models),
         baseline=baseline(models),
         absent=results.absent,
