@@ -24,8 +24,8 @@ from onelip.layers.operator_sources import Build
 from onelip.layers.operators import Operator
 from onelip.linalg.tensor_modes import wants_plain_operations
 
-SMALL = 2**14
-"""Numbers in the parameters of a transformation up to which one thread does its products: a matrix of 128 x 128."""
+SMALL = 2**15
+"""Numbers in the parameters of a transformation up to which one thread does its products: a matrix of 180 x 180."""
 
 
 @functools.cache
