@@ -78,6 +78,8 @@ class Certificate:
             raise InvalidInputError("certificate files hold models of one tensor, this certificate is of several")
         content, scores = proven_file(model, self.inputs, self.predictions, self.radii, self.input_scale)
         output_check(model, self.inputs.shape[1:])(self.inputs, scores.to(program_dtype(model)))
+        if bool(((scores.argmax(1) != self.predictions.cpu()) & (self.radii.cpu() > 0)).any()):
+            raise InvalidInputError("the model predicts other classes than the certificate: pass the one it is about")
         write_atomically(Path(path), content)
 
     @property
