@@ -78,7 +78,7 @@ class _Sandwich(LipschitzLayer):
         else:
             nn.init.zeros_(weight)
             # cayley([0; v I]) = [(1 - v^2) I; -2 v I] / (1 + v^2): both 1 / sqrt(2) in size for v = tan(pi / 8)
-            centre_tap(weight)[self.core_out :].fill_diagonal_(-math.tan(math.pi / 8))
+            centre_tap(weight)[self.core_out :].diagonal().fill_(-math.tan(math.pi / 8))
         if "bias" in tensors:
             nn.init.constant_(tensors["bias"], LINEAR_START_BIAS if self.init == "auto" else 0.0)
 
