@@ -17,7 +17,15 @@ const reachable = () =>
   document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre > code").forEach((part) => {
     if (part.scrollWidth > part.clientWidth && !part.hasAttribute("tabindex")) part.setAttribute("tabindex", "0");
   });
+// An option such as --runs-dir is not broken behind its dashes.
+const whole = () =>
+  document.querySelectorAll(".md-typeset :is(p, li, td) > code").forEach((code) => {
+    if (code.children.length || !code.textContent.includes("--")) return;
+    const parts = code.textContent.split(/(--\w[\w-]*)/);
+    code.replaceChildren(...parts.map((text, i) => (i % 2 ? Object.assign(document.createElement("span"), { className: "whole", textContent: text }) : text)));
+  });
 const mend = () => {
+  whole();
   labelled();
   reachable();
 };

@@ -167,6 +167,7 @@ def moved(text: str) -> str:
     for old, new in MOVED_PAGES.items():
         text = re.sub(rf"\]\((?:\.\./)?{re.escape(old)}", f"]({new}", text)
     text = re.sub(r"\[(!\[[^\]]*\]\([^)]*\))\]\(LICENSE\)", r"\1", text)
+    text = re.sub(r"\[(LICENSE|CITATION\.cff)\]\((?:\.\./)?\1\)", r"`\1`", text)
     text = re.sub(r"\[([^\]]+)\]\((?:\.\./)?(LICENSE|CITATION\.cff)\)", r"\1 (file `\2`)", text)
     parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)
     parts[::2] = [re.sub(r"^ {7}(?=\S)", " " * 8, prose, flags=re.MULTILINE) for prose in parts[::2]]
