@@ -9,6 +9,7 @@ that means to keep its results keeps these radii; one that means to change them 
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Callable
 from functools import partial
@@ -134,11 +135,12 @@ def radii(name: str) -> dict[str, list[float]]:
 
 
 def processor() -> str:
-    """What decides about the rounding of products: torch, its instructions, and the processor."""
+    """What decides about the rounding of products: torch, its instructions, the processor, and a person's own choice."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     kind = [told.get(name, "") for name in ("model name", "cpu family", "model")]
-    return " ".join([torch.__version__, torch.backends.cpu.get_cpu_capability(), platform.machine(), *kind])
+    chosen = [os.environ[name] for name in ("OPENBLAS_CORETYPE", "MKL_CBWR") if name in os.environ]
+    return " ".join([torch.__version__, torch.backends.cpu.get_cpu_capability(), platform.machine(), *kind, *chosen])
 
 
 def main() -> None:

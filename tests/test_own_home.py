@@ -16,7 +16,7 @@ REAL = Path(os.environ["TESTS_REAL_HOME"])
 
 USERS_OF_A_HOME = (
     "tests/bench/data/test_fetch.py",
-    "tests/bench/measurement/test_ratio_figure.py",  # matplotlib
+    "tests/bench/report/test_ratio_figure.py",  # matplotlib
     "tests/test_hub.py",
     "tests/test_export.py::test_onnx_runs_on_any_batch_and_agrees",
     "tests/bench/engines/test_ray_address.py",

@@ -521,11 +521,12 @@ CERTIFIABLE: list[Callable[[Tensor], Tensor]] = [
     *(lambda x: torch.einsum("bi->bi", x), lambda x: x.diff(), lambda x: x.masked_fill(torch.arange(4) > 2, 0.0)),
     *(lambda x: x * torch.sigmoid(x), lambda x: x / (1 + x.abs()), lambda x: torch.tanh(x) * torch.sigmoid(x)),
     *(lambda x: torch.sqrt(x**2 + 1), lambda x: torch.exp(-3 * x**2), lambda x: F.local_response_norm(x[:, None], 2)),
+    lambda x: x.masked_fill(x > 0, 0.0),
 ]
 NOT_CERTIFIABLE: list[Callable[[Tensor], Tensor]] = [
     *(torch.exp, torch.square, torch.sqrt, torch.round, torch.sign, torch.reciprocal, F.hardshrink, lambda x: x**2),
     *(lambda x: torch.where(x > 0, x, x - 1), lambda x: torch.einsum("bi,bj->bij", x, x)),
-    *(lambda x: F.glu(x, 1), lambda x: x.masked_fill(x > 0, 0.0)),
+    lambda x: F.glu(x, 1),
 ]
 
 

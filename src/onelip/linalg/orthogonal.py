@@ -257,7 +257,7 @@ def skew_exponential_rows(rows: Tensor, degree: int | None = None) -> Tensor:
 
 def _taylor_block(powers: list[Tensor], first: int, last: int) -> Tensor:
     """Return sum_{j = first..last} A^(j - first) / j!."""
-    result = divided(powers[0], math.factorial(first))
+    result = divided(powers[0], float(math.factorial(first)))
     for j in range(first + 1, last + 1):
-        result = result + divided(powers[j - first], math.factorial(j))
+        result = result + divided(powers[j - first], float(math.factorial(j)))
     return result
