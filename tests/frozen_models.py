@@ -135,7 +135,7 @@ def radii(name: str) -> dict[str, list[float]]:
 
 
 def processor() -> str:
-    """What decides about the rounding of products: torch, its instructions, the processor, and a person's own choice."""
+    """What decides about the rounding of products: torch, its instructions, the processor, a person's choice."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     kind = [told.get(name, "") for name in ("model name", "cpu family", "model")]
