@@ -486,12 +486,12 @@ def test_another_model_than_the_certified_one_is_refused(tmp_path: Path) -> None
     capped = nn.Sequential(nn.Linear(4, 4), Capped(), nn.Linear(4, 3))
     with pytest.raises(InvalidInputError, match="it calls clamp"):  # also where no value of these inputs reaches 6
         onelip.certify(capped, torch.zeros(2, 4)).save(tmp_path / "file", model=capped)
-    one, other = nn.Sequential(nn.Linear(4, 3)), nn.Sequential(nn.Linear(4, 3))
-    certificate = onelip.certify(one, 10 * torch.eye(4))
+    one, other = nn.Linear(4, 3), nn.Linear(4, 3)
+    certificate = onelip.certify(nn.Sequential(one), 10 * torch.eye(4))
     with torch.no_grad():
-        other[0].weight.copy_(-one[0].weight)
+        other.weight.copy_(-one.weight)
     with pytest.raises(InvalidInputError, match="predicts other classes than the certificate"):
-        certificate.save(tmp_path / "file", model=other)
+        certificate.save(tmp_path / "file", model=nn.Sequential(other))
     assert not (tmp_path / "file").exists()
 
 
